@@ -19,7 +19,7 @@ from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import SHORT_SECONDS, Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
 from tokenization.placeholders import Layout, Spans, text_only
 from tokenization.processor import Measure, Processor, StageClock
-from tokenization.video_budget import gives_way, least, shared
+from tokenization.video_budget import shared
 from tokenization.worker_memory import within_bound
 
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
@@ -128,9 +128,10 @@ class _Preparation:
                 self._effort += _effort(source, found)
                 check_effort(self._effort, self._nbytes, self._start.media, films=self._film_bytes)
             self._measures.append(found)
-            n += least(found) - 1 if gives_way(found) else found.n_added
+            n += found.n_added - found.n_tokens + found.fewest
             self._check_length(n)
-        self._measures = list(shared(len(self._ids), self._measures, self._room))
+        if any(measure.gives_way for measure in self._measures):
+            self._measures = shared(len(self._ids), self._measures, self._room)
         if self._start.lane == "picture" and self._effort * SECONDS > SHORT_SECONDS:
             raise NotShort
 
@@ -211,7 +212,7 @@ class _Preparation:
         """Raises ChatError where `n` tokens, of the text and of what is measured so far, leave none for an answer."""
         if n < self._room.tokens:
             return
-        of_media = sum(least(measure) if gives_way(measure) else measure.n_tokens for measure in self._measures)
+        of_media = sum(measure.fewest for measure in self._measures)
         raise ChatError(
             f"the prompt has {'' if len(self._measures) == len(self._sources) else 'at least '}{n} tokens "
             f"({n - of_media} of text, {of_media} of media); with at least one token of answer the model takes "

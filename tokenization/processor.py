@@ -73,6 +73,20 @@ class Measure:
         """How many ids it adds to what `render` gives, where one placeholder stands for each medium."""
         return self.n_tokens + self.n_delimiters - (0 if self.of_video else 1)
 
+    @property
+    def gives_way(self) -> bool:
+        """Whether it is a video that may be made smaller."""
+        frame = None if self.video is None else self.video.frame
+        return frame is not None and frame.options.total_pixels is None
+
+    @property
+    def fewest(self) -> int:
+        """Tokens that it has at the least: of a video that gives way one for each temporal grid."""
+        if not self.gives_way:
+            return self.n_tokens
+        n_grids = self.grid[0]  # a single one needs two tokens; fewer than four could become one by rounding
+        return max(n_grids, min(self.n_tokens, 4) if n_grids == 1 else 0)
+
     def cut(self, rows: int) -> "Measure":
         """The same video with only the first `rows` rows of the array: whole temporal grids."""
         t, h, w = self.grid

@@ -14,36 +14,17 @@ from tokenization.processor import Measure
 
 SHARE_OF_LENGTH, PARTS_OF_LENGTH = 3, 4  # three quarters of what is left
 _SEGMENT = 2 * file_bytes(1)  # bytes that a segment takes beyond its data, at most
-_FEWEST = 4  # tokens: of a video with one temporal grid, which needs two; fewer could become one by rounding
 
 
-def gives_way(measure: Measure) -> bool:
-    """Whether it is a video that may be made smaller."""
-    return (
-        measure.video is not None
-        and measure.video.frame is not None
-        and measure.video.frame.options.total_pixels is None
-    )
-
-
-def least(measure: Measure) -> int:
-    """Tokens that a video cannot go below: one for each temporal grid."""
-    return max(measure.grid[0], min(measure.n_tokens, _FEWEST) if measure.grid[0] == 1 else 0)
-
-
-def shared(n_ids: int, measures: Sequence[Measure], room: Room) -> tuple[Measure, ...]:
-    """The same media, videos that give way within their shares. n_ids: of the prompt as `render` gives it."""
-    videos = [measure for measure in measures if gives_way(measure)]
-    if not videos:
-        return tuple(measures)
-    budget, limit = _budget(n_ids, videos, [measure for measure in measures if not gives_way(measure)], room)
-    level = _level([(least(video), video.n_tokens) for video in videos], budget)
-    return tuple(
-        measure.shrunk(max(least(measure), level), limit)
-        if gives_way(measure) and measure.n_tokens > level
-        else measure
+def shared(n_ids: int, measures: Sequence[Measure], room: Room) -> list[Measure]:
+    """The same media, videos that give way within their shares: there are some. n_ids: as `render` gives the prompt."""
+    videos = [measure for measure in measures if measure.gives_way]
+    budget, limit = _budget(n_ids, videos, [measure for measure in measures if not measure.gives_way], room)
+    level = _level([(video.fewest, video.n_tokens) for video in videos], budget)
+    return [
+        measure.shrunk(max(measure.fewest, level), limit) if measure.gives_way and measure.n_tokens > level else measure
         for measure in measures
-    )
+    ]
 
 
 def _budget(n_ids: int, videos: Sequence[Measure], others: Sequence[Measure], room: Room) -> tuple[int, ReducedBy]:

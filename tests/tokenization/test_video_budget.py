@@ -9,7 +9,7 @@ from tokenization.media.frame_sampling import FrameSize
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Room
 from tokenization.processor import Measure
-from tokenization.video_budget import gives_way, least, shared
+from tokenization.video_budget import shared
 
 PLENTY = 1 << 40
 
@@ -41,9 +41,9 @@ def test_shares(videos: list[Measure], length: int, n_text: int) -> None:
     assert found[0] is PICTURE
     budget = (length - n_text - 100) * 3 // 4
     shares = [measure.n_tokens for measure in found[1:]]
-    assert sum(shares) <= max(budget, sum(map(least, videos)))
+    assert sum(shares) <= max(budget, sum(video.fewest for video in videos))
     for before, after in zip(videos, found[1:], strict=True):
-        assert least(before) - 2 * (before.grid[0] == 1) <= after.n_tokens <= before.n_tokens and after.n_tokens > 1
+        assert before.fewest - 2 * (before.grid[0] == 1) <= after.n_tokens <= before.n_tokens and after.n_tokens > 1
         assert after.shape == (after.n_tokens * 4, 1176) and after.grid[0] == before.grid[0]
         assert after.video is not None and after.grid[1:] == tuple(side // 14 for side in after.video.size)
         assert (after.reduced is not None) == (after.n_tokens < before.n_tokens)
@@ -60,8 +60,8 @@ def test_alike_videos_get_alike_shares() -> None:
 
 
 def test_what_gives_way() -> None:
-    assert gives_way(video(4, 300, 300)) and not gives_way(video(4, 300, 300, total_pixels=10**6))
-    assert not gives_way(PICTURE)
+    assert video(4, 300, 300).gives_way and not video(4, 300, 300, total_pixels=10**6).gives_way
+    assert not PICTURE.gives_way and PICTURE.fewest == PICTURE.n_tokens
 
 
 def test_the_sizes_of_others_count_against_every_bound() -> None:
