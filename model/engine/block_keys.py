@@ -14,7 +14,7 @@ _DIGEST = hashlib.sha256  # clients choose what goes in, so no two contents may 
 
 
 def chain_root(salt: bytes, variant: int) -> bytes:
-    """What a chain begins with. variant: of the prompt, as the model's `prompt_variant` gives it."""
+    """What a chain begins with. variant: of the prompt, as the model's rope tells it."""
     return _DIGEST(struct.pack("<q", variant) + salt).digest()
 
 

@@ -83,9 +83,8 @@ class Engine:
             itemsize=model.dtype.itemsize,
             max_model_len=self.size.max_model_len,
             placeholder_ids=model.placeholder_ids,
-            media_shape=model.media_shape,
-            media_dtype=model.media_dtype,
-            prompt_variant=model.prompt_variant,
+            encoders=model.encoders,
+            variant=model.rope.variant,
         )
         self._tokenizer = tokenizer
         self._forms: Forms | None = None

@@ -10,6 +10,7 @@ from model.engine.block_keys import chain_root
 from model.engine.messages import Generate
 from model.engine.plan import RequestError
 from model.engine.sequence import EncoderInput, ItemKey, SegmentRef, Sequence
+from model.net.multimodal import Encoder
 from shm import WordError, decode_shape_from_int64, decode_shm_name_from_int64
 from tokenization.messages import MediaItem
 
@@ -23,9 +24,8 @@ class Bounds:
     itemsize: int  # bytes of one element of an embedding
     max_model_len: int
     placeholder_ids: Mapping[str, int]  # by kind; this model takes no other kinds
-    media_shape: Callable[[str, tuple[int, int, int]], tuple[int, ...]]  # kind, grid -> shape of the array
-    media_dtype: Callable[[str], torch.dtype]  # kind -> of that array
-    prompt_variant: Callable[[int], int]  # tokens of a prompt -> which of the ways it is turned in
+    encoders: Mapping[str, Encoder]  # by kind
+    variant: Callable[[int], int]  # tokens of a prompt -> which of the ways it is turned in
 
 
 def checked_sequence(generate: Generate, bounds: Bounds) -> Sequence:
@@ -58,7 +58,7 @@ def checked_sequence(generate: Generate, bounds: Bounds) -> Sequence:
         request_id=generate.request_id, ids=ids, n_prompt=n, limit=limit, n_tokens=n,
         positions=prepared.positions.astype(np.int64), position_delta=prepared.position_delta, media=media,
         sampling=generate.sampling, scores_prompt=generate.scores_prompt, client=generate.client,
-        root=chain_root(generate.salt, bounds.prompt_variant(n)),
+        root=chain_root(generate.salt, bounds.variant(n)),
     )  # fmt: skip
 
 
@@ -99,7 +99,8 @@ def _segment(where: str, item: MediaItem, words: np.ndarray, bounds: Bounds) -> 
         shape = decode_shape_from_int64(int(words[1]))
     except WordError as error:
         raise RequestError(f"{where}: {error}", "media_unavailable") from None
-    expected = bounds.media_shape(item.kind, item.grid)
+    encoder = bounds.encoders[item.kind]
+    expected = encoder.input_shape(item.grid)
     if shape != expected:
         raise RequestError(f"{where}: an array of shape {shape} came for the grid {item.grid}, which needs {expected}")
-    return SegmentRef(name=name, shape=shape, dtype=NUMPY[bounds.media_dtype(item.kind)])
+    return SegmentRef(name=name, shape=shape, dtype=NUMPY[encoder.dtype])

@@ -124,8 +124,8 @@ def items_of_a_call(item: LargestItem, config: EngineConfig) -> int:
 
 def encode_dummy(model: MultimodalLM, item: LargestItem, n: int = 1) -> list[Tensor]:
     """Run one call of an encoder with so many items of that size."""
-    shape, dtype = model.media_shape(item.kind, item.grid), model.media_dtype(item.kind)
-    arrays = [torch.zeros(shape, dtype=dtype, device=model.device) for _ in range(n)]
+    encoder = model.encoders[item.kind]
+    arrays = [torch.zeros(encoder.input_shape(item.grid), dtype=encoder.dtype, device=model.device) for _ in range(n)]
     return model.encode(item.kind, arrays, [item.grid] * n)
 
 

@@ -20,7 +20,7 @@ class Encoder(Protocol):
         """Of a medium's array: uint8 of pictures and videos, float32 of audios."""
 
     def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """Of the array of a medium of this grid."""
+        """Of the array of a medium of this grid: (t, h, w) in patches, of an audio (1, 1, frames)."""
 
     def __call__(self, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]], /) -> list[Tensor]:
         """Several media together: `dtype` arrays of `input_shape` -> [tokens, hidden] of each.
@@ -86,19 +86,8 @@ class MultimodalLM:
             for key, value in kv:
                 self.ops.copy_blocks(key, value, source, target)
 
-    def media_shape(self, kind: str, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """Of one medium's array. grid: (t, h, w) in patches, of an audio (1, 1, frames)."""
-        return self.encoders[kind].input_shape(grid)
-
-    def media_dtype(self, kind: str) -> torch.dtype:
-        return self.encoders[kind].dtype
-
-    def prompt_variant(self, prompt_len: int) -> int:
-        """Beside a token's id or embedding and its position, all that its key and value depend on."""
-        return self.rope.variant(prompt_len)
-
     def encode(self, kind: str, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]]) -> list[Tensor]:
-        """Media of one kind, `media_dtype` arrays of `media_shape` -> [tokens, hidden] of each.
+        """Media of one kind, as the encoder of that kind takes them -> [tokens, hidden] of each.
 
         Raises KeyError (kind), ValueError (misfit).
         """

@@ -31,7 +31,10 @@ class Rope(Protocol):
         """(cos, sin), each [T, head_dim], both halves equal."""
 
     def variant(self, prompt_len: int) -> int:
-        """Prompts of one variant have the same angles at the same positions."""
+        """Prompts of one variant have the same angles at the same positions.
+
+        Beside a token's id or embedding and its position it is all that its key and value depend on.
+        """
 
 
 class MRope:

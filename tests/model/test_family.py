@@ -79,8 +79,8 @@ def test_the_largest_items_are_what_the_network_encodes(path: Path, harness: Wor
     found = {item.kind: item for item in harness.processor.largest(SMALL, LENGTH)}
     assert found.keys() == harness.processor.modalities.keys() == model.placeholder_ids.keys()
     for kind, item in found.items():
-        assert model.media_shape(kind, item.grid) == item.shape
-        assert str(model.media_dtype(kind)) == f"torch.{item.dtype}"
+        assert model.encoders[kind].input_shape(item.grid) == item.shape
+        assert str(model.encoders[kind].dtype) == f"torch.{item.dtype}"
         dummy = LargestItem(kind=kind, grid=item.grid, n_tokens=item.n_tokens, fixed=False)
         assert encode_dummy(model, dummy)[0].shape == (item.n_tokens, model.hidden_size)
 

@@ -96,7 +96,10 @@ def test_tower(models: dict[str, Both], family: str, frames: int, monkeypatch: p
     both = models[family]
     mel = make_sample(both.path, [1, Sound(frames=frames)], seed=frames).pixels[0]
     grid = (1, 1, frames)
-    assert tuple(mel.shape) == both.ours.media_shape("audio", grid) and mel.dtype == both.ours.media_dtype("audio")
+    assert (
+        tuple(mel.shape) == both.ours.encoders["audio"].input_shape(grid)
+        and mel.dtype == both.ours.encoders["audio"].dtype
+    )
     found = both.ours.encode("audio", [mel], [grid])[0]
     expected = hf_tower(both.hf, padded(family, mel, frames), frames)
     assert found.shape == ((frames + 1) // 2 // 2, both.ours.hidden_size)

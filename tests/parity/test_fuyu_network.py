@@ -67,7 +67,7 @@ def test_mixed_batch(both: Both, block_size: int) -> None:
 def test_patches_become_embeddings(both: Both, rows: int, columns: int) -> None:
     """One linear: how its sums are rounded is the library's, so that only the bar is asked."""
     pixels = make_sample(both.path, [Rows(rows=rows, columns=columns)]).pixels[0]
-    assert tuple(pixels.shape) == both.ours.media_shape("image", (1, rows, columns))
+    assert tuple(pixels.shape) == both.ours.encoders["image"].input_shape((1, rows, columns))
     with torch.inference_mode():
         theirs = both.hf.model.get_image_features(hf_rows(pixels)[None]).last_hidden_state[0]
     assert theirs.std() > 0.5

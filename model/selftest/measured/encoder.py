@@ -49,8 +49,9 @@ def _attention(ops: Ops, reference: Ops, patches: int, case: str, repeats: int) 
 def _tower(checkpoint: Path, ops: Ops, patches: int, case: str) -> CaseResult:
     model, side = build_at(checkpoint, ops), math.isqrt(patches)
     grid = (1, side, side)
-    shape, dtype = model.media_shape("image", grid), model.media_dtype("image")
-    pixels = torch.randint(256, shape, generator=torch.Generator().manual_seed(8)).to(ops.device, dtype)
+    encoder = model.encoders["image"]
+    pixels = torch.randint(256, encoder.input_shape(grid), generator=torch.Generator().manual_seed(8))
+    pixels = pixels.to(ops.device, encoder.dtype)
     taken: list[float] = []
 
     def encode() -> None:

@@ -92,7 +92,7 @@ def generate_of(job: Job, model: MultimodalLM) -> Generate:
         grid = (1, 2, 2 * n)
         if name:
             ids[span[0]] = encode_shm_name_to_int64(name)
-            ids[span[0] + 1] = encode_shape_to_int64(model.media_shape("image", grid))
+            ids[span[0] + 1] = encode_shape_to_int64(model.encoders["image"].input_shape(grid))
         media.append(MediaItem(kind="image", spans=(span,), grid=grid, key=key_of(medium)))
     ids += [6] * TEXT
     prepared = Prepared(

@@ -1,6 +1,7 @@
 """What admission refuses, each request alone, and what it makes of a good one."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,11 +26,23 @@ NAMES = ("00000000abc", "00000000abd")
 Change = Callable[[Generate], Generate]
 
 
+class Tower:
+    """An encoder as far as a request is checked: patches of 14 x 14 pixels."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
+        return (math.prod(grid), 588)
+
+    def __call__(self, arrays: Sequence[torch.Tensor], grids: Sequence[tuple[int, int, int]], /) -> list[torch.Tensor]:
+        raise AssertionError("a check encodes nothing")
+
+
 def bounds(max_model_len: int = 100) -> Bounds:
     return Bounds(
         vocab_size=50, hidden_size=8, itemsize=4, max_model_len=max_model_len, placeholder_ids={"image": PAD},
-        media_shape=lambda kind, grid: (grid[0] * grid[1] * grid[2], 588), prompt_variant=lambda n: n // 10,
-        media_dtype=lambda kind: torch.float32 if kind == "video" else torch.uint8,
+        encoders={"image": Tower(torch.uint8), "video": Tower(torch.float32)}, variant=lambda n: n // 10,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ def test_sizes(tmp_path: Path) -> None:
     path = write_fuyu(tmp_path)
     model, family = load_ours(path), family_of(Checkpoint(path))
     assert family.name == "fuyu" and family.processor(Checkpoint(path), 10**6).modalities == family.modalities
-    assert model.media_shape("image", (1, 3, 5)) == (15, 2700) and model.media_dtype("image") == torch.uint8
+    assert model.encoders["image"].input_shape((1, 3, 5)) == (15, 2700) and model.encoders["image"].dtype == torch.uint8
     assert set(model.placeholder_ids) == {"image"} == set(model.encoders) and model.banned_ids == [
         model.placeholder_ids["image"]
     ]

@@ -32,10 +32,10 @@ def test_sizes(tmp_path: Path, layout: OmniLayout) -> None:
     model, family = load_ours(path), family_of(Checkpoint(path))
     assert family.name == "qwen2_5_omni"
     assert family.processor(Checkpoint(path), 10**6).modalities.keys() == {"image", "video", "audio"}
-    assert model.media_shape("image", (1, 4, 6)) == (24, 588)
-    assert model.media_shape("video", (3, 4, 6)) == (72, 1176)
-    assert model.media_shape("audio", (1, 1, 57)) == (57, 16)
-    dtypes = [model.media_dtype(kind) for kind in ("image", "video", "audio")]
+    assert model.encoders["image"].input_shape((1, 4, 6)) == (24, 588)
+    assert model.encoders["video"].input_shape((3, 4, 6)) == (72, 1176)
+    assert model.encoders["audio"].input_shape((1, 1, 57)) == (57, 16)
+    dtypes = [model.encoders[kind].dtype for kind in ("image", "video", "audio")]
     assert dtypes == [torch.uint8, torch.uint8, torch.float32]
     assert set(model.placeholder_ids) == {"image", "video", "audio"} and len(set(model.placeholder_ids.values())) == 3
     assert model.media_token_ids > set(model.placeholder_ids.values()) and len(model.media_token_ids) == 7

@@ -28,8 +28,8 @@ def test_sizes(tmp_path: Path) -> None:
     model, family = load_ours(path), family_of(Checkpoint(path))
     assert family.name == "qwen2_5_vl"
     assert family.processor(Checkpoint(path), 10**6).modalities.keys() == {"image", "video"}
-    assert model.media_shape("image", (1, 4, 6)) == (24, 588)
-    assert model.media_shape("video", (3, 4, 6)) == (72, 1176)
+    assert model.encoders["image"].input_shape((1, 4, 6)) == (24, 588)
+    assert model.encoders["video"].input_shape((3, 4, 6)) == (72, 1176)
     assert (
         set(model.placeholder_ids) == {"image", "video"}
         and model.placeholder_ids["image"] != model.placeholder_ids["video"]

@@ -30,8 +30,8 @@ def test_sizes(tmp_path: Path) -> None:
     model, family = load_ours(path), family_of(Checkpoint(path))
     assert family.name == "qwen2_audio"
     assert family.processor(Checkpoint(path), 10**6).modalities.keys() == {"audio"}
-    assert model.media_shape("audio", (1, 1, 57)) == (59, 16)
-    assert model.media_dtype("audio") == torch.float32
+    assert model.encoders["audio"].input_shape((1, 1, 57)) == (59, 16)
+    assert model.encoders["audio"].dtype == torch.float32
     assert set(model.placeholder_ids) == {"audio"} == set(model.encoders)
 
 

@@ -39,7 +39,7 @@ def test_sizes(tmp_path: Path, layout: Layout) -> None:
     assert (model.vocab_size, model.hidden_size, model.dtype) == (model.embed.shape[0], 64, torch.float32)
     assert model.kv == KVSpec(layers=2, kv_heads=2, head_dim=16, cached_dim=16, grouped=True)
     assert model.kv.bytes_per_token(4) == 2 * 2 * 2 * 16 * 4
-    assert model.media_shape("image", (1, 4, 6)) == (24, 588)
+    assert model.encoders["image"].input_shape((1, 4, 6)) == (24, 588)
     assert [key.shape for key, _ in model.kv_cache(3, 16)] == [(3, 16, 2, 16)] * 2
 
 
