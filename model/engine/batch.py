@@ -23,7 +23,6 @@ from model.staging.layout import (
     sampling_arrays,
 )
 from model.staging.packing import Field, Packer
-from model.staging.tables import Seat, Tables
 
 PaddingFor = Callable[[Sequence[int]], Padding | None]
 """How a step of decodes is padded to a captured graph, by the tokens of each in the cache after it."""
@@ -99,11 +98,33 @@ class SequencesByKey(Protocol):
     def __getitem__(self, key: Key, /) -> Answer: ...
 
 
+class BlockTables:
+    """The block tables of running sequences as rows of one array, which is kept between steps."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        """rows: sequences that have blocks at once; width: blocks of the longest."""
+        self._rows = np.zeros((rows, width), np.int32)
+
+    def row_of(self, answer: Answer) -> int:
+        """Its row, in which what its table has grown by since the last call for this seat is written."""
+        seat, table = answer.seat, answer.block_table
+        assert seat is not None, "a sequence without blocks was planned"
+        if seat.filled < len(table):
+            self._rows[seat.row, seat.filled : len(table)] = table[seat.filled :]
+            seat.filled = len(table)
+        return seat.row
+
+    def gather(self, rows: Sequence[int], out: np.ndarray) -> None:
+        """out: int32 [rows, width] of at most the array's width; entries behind a table's end are never followed."""
+        # "clip", since numpy would buffer `out` where it has to raise for a row that is none.
+        self._rows[:, : out.shape[1]].take(rows, 0, out, "clip")
+
+
 class BatchBuilder:
     """Makes the batch of a plan out of its sequences. Nothing else reads both."""
 
     def __init__(
-        self, packer: Packer, tables: Tables, block_size: int, vocab_size: int, padding_for: PaddingFor
+        self, packer: Packer, tables: BlockTables, block_size: int, vocab_size: int, padding_for: PaddingFor
     ) -> None:
         self._packer, self._tables, self._padding_for = packer, tables, padding_for
         self._block_size, self._vocab_size = block_size, vocab_size
@@ -133,9 +154,11 @@ class BatchBuilder:
 class _Step:
     """The chunks of a plan and their sequences, as arrays over all of them."""
 
-    def __init__(self, chunks: Sequence[Chunk], answers: Sequence[Answer], tables: Tables, block_size: int) -> None:
+    def __init__(
+        self, chunks: Sequence[Chunk], answers: Sequence[Answer], tables: BlockTables, block_size: int
+    ) -> None:
         self._chunks, self._answers, self._tables, self._block_size = chunks, answers, tables, block_size
-        self._rows = [tables.append(_seat(answer), answer.block_table) for answer in answers]
+        self._rows = [tables.row_of(answer) for answer in answers]
         self.kv_lens = [chunk.stop for chunk in chunks]
         self._starts = np.array([chunk.start for chunk in chunks], np.int64)
         self._lengths = np.array(self.kv_lens, np.int64) - self._starts
@@ -250,9 +273,3 @@ class _Step:
                     parts.append((lo + shift, EmbeddingRows(item.stored, row + lo - start, row + hi - start)))
                 row += length
         return parts
-
-
-def _seat(answer: Answer) -> Seat:
-    if answer.seat is None:
-        raise RuntimeError("a sequence without blocks was planned")
-    return answer.seat

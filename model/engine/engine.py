@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from configs.serve import EngineConfig
 from model.device import embedding_bytes
-from model.engine.batch import BatchBuilder
+from model.engine.batch import BatchBuilder, BlockTables
 from model.engine.kv_blocks import BlockAllocator, BlockError, CacheSize
 from model.engine.media import Bounds, checked_sequence
 from model.engine.messages import (
@@ -29,7 +29,6 @@ from model.engine.scheduler import Scheduler
 from model.engine.scheduling.step_budget import Limits, max_encoder_tokens, step_tokens
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
-from model.staging.tables import Tables
 from tokenization.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class Engine:
         self._scheduler = Scheduler(BlockAllocator(self.size.usable, self.size.block_size), limits)
         self._runner = Runner(model, self.size, root, config, streams)
         self._batches = BatchBuilder(
-            self._runner.packer, Tables(self._scheduler.max_running, -(-size.max_model_len // size.block_size)),
+            self._runner.packer, BlockTables(self._scheduler.max_running, -(-size.max_model_len // size.block_size)),
             size.block_size, model.vocab_size, self._runner.padding_for,
         )  # fmt: skip
         self._banned = model.banned_ids

@@ -12,8 +12,7 @@ from model.engine.plan import Chunk, Outcome, Plan
 from model.engine.scheduling.client_line import ClientLine
 from model.engine.scheduling.giving_way import Scarce, StepAdmission, victim_of_growth
 from model.engine.scheduling.step_budget import Limits, StepBudget
-from model.engine.sequence import Key, Sequence, Status
-from model.staging.tables import Seat
+from model.engine.sequence import Key, Seat, Sequence, Status
 
 
 class Scheduler:

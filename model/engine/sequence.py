@@ -8,7 +8,6 @@ import numpy as np
 
 from model.engine.messages import Finish, SamplingParams
 from model.engine.sampling.history import History
-from model.staging.tables import Seat
 from tokenization.chat.parts import Kind
 
 Key = tuple[str, int]  # request id, index of the answer
@@ -21,6 +20,17 @@ class Status(Enum):
 
     WAITING = "waiting"
     RUNNING = "running"
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """A row of the array of block tables, for as long as one sequence has blocks; the next one gets a seat of its own.
+
+    `BlockTables` (batch.py) is the array.
+    """
+
+    row: int
+    filled: int = 0  # entries of the row that are written
 
 
 class SegmentRef(msgspec.Struct, frozen=True, kw_only=True):

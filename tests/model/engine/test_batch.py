@@ -3,14 +3,13 @@
 import numpy as np
 import torch
 
-from model.engine.batch import Batch, BatchBuilder, EmbeddingRows
+from model.engine.batch import Batch, BatchBuilder, BlockTables, EmbeddingRows
 from model.engine.messages import SamplingParams
 from model.engine.plan import Chunk, Plan
-from model.engine.sequence import EncoderInput, Sequence
+from model.engine.sequence import EncoderInput, Seat, Sequence
 from model.staging.layout import ForwardArrays, Padding
 from model.staging.packing import Field, Packer
 from model.staging.streams import open_streams
-from model.staging.tables import Seat, Tables
 from tests.model.engine.bookkeeping import medium
 
 BLOCK = 4  # tokens
@@ -40,7 +39,7 @@ class Built:
 
 
 def build(
-    chunks: tuple[Chunk, ...], *answers: Sequence, tables: Tables | None = None, padding: Padding | None = None
+    chunks: tuple[Chunk, ...], *answers: Sequence, tables: BlockTables | None = None, padding: Padding | None = None
 ) -> Built:
     """The batch of these chunks, whose arrays were packed and sent."""
     for i, answer in enumerate(answers):
@@ -53,7 +52,7 @@ def build(
     for array in packer.open([Field("int64", (512,))]).host:
         assert array is not None
         array[...] = -1  # nothing may be left as it was
-    builder = BatchBuilder(packer, tables or Tables(8, 8), BLOCK, 1000, lambda kv_lens: padding)
+    builder = BatchBuilder(packer, tables or BlockTables(8, 8), BLOCK, 1000, lambda kv_lens: padding)
     return Built(builder.build(Plan(chunks=chunks), found))
 
 
@@ -128,7 +127,7 @@ def test_followers_draw_from_their_leaders_row() -> None:
 
 
 def test_a_table_is_written_as_it_grows_and_anew_with_a_new_seat() -> None:
-    tables, text = Tables(2, 8), sequence_of("a", 3, 1, 0, table=(5,))
+    tables, text = BlockTables(2, 8), sequence_of("a", 3, 1, 0, table=(5,))
     assert build((chunk("a", 3, 4, True),), text, tables=tables).arrays.block_tables.tolist() == [[5]]
     text.block_table.append(7)
     text.block_table[0] = 6  # what stands there is not written again
