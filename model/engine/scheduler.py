@@ -102,7 +102,7 @@ class Scheduler:
         """The next step; without chunks only when there is no sequence that can go on."""
         self._grow_tables()
         step = StepBudget(self.limits, self.embeddings, blocks_for=self.allocator.blocks_for)
-        turns = self._line.turns()
+        turns = self._line.clocks.turns()
         admission: StepAdmission | None = None
         running: dict[int, list[Sequence]] = {client: [] for client in turns}
         for sequence in self._running:
@@ -182,7 +182,7 @@ class Scheduler:
             self._line.take(sequence)
         else:
             self._running.remove(sequence)
-        self._line.ended(sequence)
+        self._line.clocks.leave(sequence.client)
         self._give_back(sequence)
         self.prefixes.remove(sequence)
         if not siblings:

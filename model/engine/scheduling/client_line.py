@@ -15,8 +15,8 @@ class ClientLine:
     """
 
     def __init__(self) -> None:
+        self.clocks: ServiceClocks[int] = ServiceClocks()  # of clients that wait or run: whoever ends leaves them
         self._queues: dict[int, deque[Sequence]] = {}
-        self._clocks: ServiceClocks[int] = ServiceClocks()
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
@@ -29,7 +29,7 @@ class ClientLine:
         """Queue new ones behind the others of their client."""
         for sequence in sequences:
             queue = self._queues.setdefault(sequence.client, deque())
-            self._clocks.enter(sequence.client, waits=bool(queue))
+            self.clocks.enter(sequence.client, waits=bool(queue))
             queue.append(sequence)
 
     def put_back(self, sequence: Sequence) -> None:
@@ -43,24 +43,12 @@ class ClientLine:
         if not queue:
             del self._queues[sequence.client]
 
-    def ended(self, sequence: Sequence) -> None:
-        """One left the engine."""
-        self._clocks.leave(sequence.client)
-
     def head(self, client: int) -> Sequence | None:
         return self._queues[client][0] if client in self._queues else None
-
-    def turns(self) -> list[int]:
-        """The clients that wait or run, whoever was given least first; the newest one among equals."""
-        return self._clocks.turns()
-
-    def given(self, client: int) -> float:
-        """Tokens, counted from what a newcomer counts as given."""
-        return -self._clocks.lag(client)
 
     def charge(self, given: Mapping[int, int]) -> None:
         """A step computed so many tokens for these clients."""
         for client in given:
-            self._clocks.begin(client, 0.0)
+            self.clocks.begin(client, 0.0)
         for client, n in given.items():
-            self._clocks.end(client, n)
+            self.clocks.end(client, n)

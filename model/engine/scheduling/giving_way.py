@@ -55,7 +55,7 @@ class StepAdmission:
             if victims:
                 return victims
             self._short_of |= lacks
-        if self.line.given(client) < -self.allocator.n_blocks * self.allocator.block_size:
+        if self.line.clocks.lag(client) > self.allocator.n_blocks * self.allocator.block_size:
             self.closed = True
         return None
 

@@ -210,4 +210,4 @@ def test_whoever_comes_everybody_finishes(
         step += 1
         assert step < 5000
     assert ended == {str(i) for i in range(len(arrivals))}
-    assert sched.allocator.n_used == 0 and sched.embeddings.reserved == 0 and not sched._line.turns()
+    assert sched.allocator.n_used == 0 and sched.embeddings.reserved == 0 and not sched._line.clocks.turns()
