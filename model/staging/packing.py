@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.staging.streams import Event, Streams
+from model.staging.streams import HostMemory, Streams
 
 _ALIGNMENT = 64  # bytes of the beginning of a field
 _GROWTH = 2  # of what does not fit: its buffer is made so many times as large as was asked for
@@ -93,7 +93,7 @@ class _Buffer:
     def __init__(self, streams: Streams, nbytes: int) -> None:
         self.room = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         self._streams = streams
-        self._hosts = [_Host(streams.host_memory(self.room)) for _ in range(2 if streams.behind else 1)]
+        self._hosts = [HostMemory(streams.host_memory(self.room)) for _ in range(2 if streams.behind else 1)]
         device = torch.empty(self.room, dtype=torch.uint8, device=streams.device) if streams.behind else None
         self._device = self._hosts[0].tensor if device is None else device
         self._typed = {name: self._device.view(dtype) for name, dtype in _DTYPES.items()}
@@ -101,7 +101,8 @@ class _Buffer:
     def next_host(self) -> memoryview:
         """The host's memory whose copy is done."""
         self._hosts.reverse()
-        return self._hosts[0].reused()
+        self._hosts[0].wait()
+        return self._hosts[0].bytes
 
     def send(self, nbytes: int) -> None:
         if self._streams.behind and nbytes:
@@ -112,16 +113,3 @@ class _Buffer:
     def view(self, field: Field, at: int) -> Tensor:
         strides = (1,) if len(field.shape) == 1 else (field.shape[1], 1)
         return self._typed[field.dtype].as_strided(field.shape, strides, at // _SIZES[field.dtype])
-
-
-class _Host:
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self.copied: Event | None = None  # None: there is no copy that could still read it
-        self._memory = tensor.numpy().data if len(tensor) else memoryview(b"")
-
-    def reused(self) -> memoryview:
-        if self.copied is not None and not self.copied.done():
-            self.copied.wait()
-        self.copied = None
-        return self._memory

@@ -36,6 +36,22 @@ class Streams(Protocol):
         """An event behind all that the current stream was given."""
 
 
+class HostMemory:
+    """Bytes of the host that copies to a device are made of, and used again when the last copy is done."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        """tensor: uint8 [n], as Streams.host_memory gives it."""
+        self.tensor = tensor
+        self.bytes = tensor.numpy().data if len(tensor) else memoryview(b"")
+        self.copied: Event | None = None  # None: there is no copy that could still read it
+
+    def wait(self) -> None:
+        """Until nothing reads it."""
+        if self.copied is not None and not self.copied.done():
+            self.copied.wait()
+        self.copied = None
+
+
 def open_streams(device: torch.device) -> Streams:
     """Of a device that is ready for its first operator."""
     return Inline(device) if device.type in ("cpu", "meta") else Behind(device)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.staging.streams import Event, Streams
+from model.staging.streams import HostMemory, Streams
 
 _IN_TURN = 2  # one is read into while the copy of the other runs
 _KEPT_BYTES = 64 << 20  # of one: a larger medium gets memory of its own
@@ -18,7 +18,7 @@ class Uploads:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self.behind = streams.behind
-        self._memories = [_Memory(torch.empty(0, dtype=torch.uint8)) for _ in range(_IN_TURN)]
+        self._memories = [HostMemory(torch.empty(0, dtype=torch.uint8)) for _ in range(_IN_TURN)]
 
     def open(self, shape: Sequence[int], dtype: Any) -> "Upload":
         """Room for one array. Waits for the last copy out of its memory."""
@@ -28,14 +28,14 @@ class Uploads:
         memory = self._memories[0]
         memory.wait()
         if len(memory.tensor) < nbytes or not self._streams.behind or len(memory.tensor) > _KEPT_BYTES:
-            memory.tensor = self._streams.host_memory(nbytes)
+            memory = self._memories[0] = HostMemory(self._streams.host_memory(nbytes))
         return Upload(self._streams, memory, memory.tensor[:nbytes].numpy().view(kind).reshape(tuple(shape)))
 
 
 class Upload:
     """One array: written on the host, then sent."""
 
-    def __init__(self, streams: Streams, memory: "_Memory", array: np.ndarray) -> None:
+    def __init__(self, streams: Streams, memory: HostMemory, array: np.ndarray) -> None:
         self._streams, self._memory, self.array = streams, memory, array
 
     def send(self) -> Tensor:
@@ -48,14 +48,3 @@ class Upload:
         sent = host.to(self._streams.device, non_blocking=True, copy=True)
         self._memory.copied = self._streams.record()
         return sent
-
-
-class _Memory:
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self.copied: Event | None = None  # None: there is no copy that could still read it
-
-    def wait(self) -> None:
-        if self.copied is not None and not self.copied.done():
-            self.copied.wait()
-        self.copied = None

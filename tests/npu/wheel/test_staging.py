@@ -108,7 +108,7 @@ class Mistake:
 
 
 def _one_host(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(packing._Buffer, "next_host", lambda self: self._hosts[0]._memory)
+    patch.setattr(packing._Buffer, "next_host", lambda self: self._hosts[0].bytes)
 
 
 def _unfenced(kind: type, name: str) -> Plant:
@@ -186,9 +186,11 @@ def _waits_each_step(patch: pytest.MonkeyPatch) -> None:
 
 MISTAKES = (
     Mistake(name="one host buffer for all steps", plant=_one_host, check=packed_twice),
-    Mistake(name="a step's memory reused early", plant=_unfenced(packing._Host, "reused"), check=packed_three_times),
+    Mistake(name="a step's memory reused early", plant=_unfenced(streams.HostMemory, "wait"), check=packed_three_times),
     Mistake(
-        name="a medium's memory reused early", plant=_unfenced(uploads._Memory, "wait"), check=uploaded_three_times
+        name="a medium's memory reused early",
+        plant=_unfenced(streams.HostMemory, "wait"),
+        check=uploaded_three_times,
     ),
     Mistake(name="results not awaited", plant=_not_awaited, check=fetched),
     Mistake(name="a wait that only asks", plant=_only_asks, check=fetched),
