@@ -110,7 +110,7 @@ def _answer(job: Job, start: StartWorker, processor: Processor, inbox: "_Inbox",
         check()
         with within_bound():
             if isinstance(job, Draw):
-                return draw(job, start, check)
+                return picture_with_boxes(job, start, check)
             if isinstance(job, Compile):
                 return compiler.compile(job, check)
             if isinstance(job, Encode):
@@ -132,7 +132,7 @@ def _answer(job: Job, start: StartWorker, processor: Processor, inbox: "_Inbox",
         return failed("internal", "the request could not be prepared")
 
 
-def draw(job: Draw, start: StartWorker, check: Check = go_on) -> Drawn:
+def picture_with_boxes(job: Draw, start: StartWorker, check: Check = go_on) -> Drawn:
     """Raises ChatError when the picture is gone, is no picture, or is too large to send when drawn."""
     from tokenization.media.draw import draw_boxes  # Pillow, which a worker of texts does without
 

@@ -1,4 +1,4 @@
-"""What a whole block of the KV cache holds, as a key: a chain of digests over all that its tokens are computed from."""
+"""Keys of whole blocks of the KV cache, by content: a chain of digests over all that their tokens are computed from."""
 
 import hashlib
 import struct

@@ -1,4 +1,4 @@
-"""The books of embeddings by content: reserved, made, on the device, kept. Plan and commit change them; no tensors."""
+"""Which embeddings are reserved, made, on the device and kept, by content. It holds no tensors."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple

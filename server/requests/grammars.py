@@ -1,4 +1,4 @@
-"""The forms that answers are held to: compiled by a worker once, and known from then on."""
+"""Grammars of answers in the server: a worker compiles each once, and the server keeps the latest."""
 
 import hashlib
 from collections import OrderedDict

@@ -86,7 +86,7 @@ class SamplingRequest(BaseModel):
 
     @field_validator("bad_words")
     @classmethod
-    def words(cls, value: Any) -> tuple[str, ...]:
+    def bad_word_list(cls, value: Any) -> tuple[str, ...]:
         """A list of words, each more than blanks."""
         if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
             raise ValueError("must be a list of strings")

@@ -15,7 +15,7 @@ from tokenization.chat.boxes import Box
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Media
 from tokenization.messages import Draw, Drawn, StartWorker
-from tokenization.worker import draw
+from tokenization.worker import picture_with_boxes
 
 BOX = Box(ref="cat", kind="box", points=((20, 30), (90, 70)), picture=0)
 
@@ -23,7 +23,9 @@ BOX = Box(ref="cat", kind="box", points=((20, 30), (90, 70)), picture=0)
 def drawn(source: str, **media: object) -> Drawn:
     start = StartWorker(checkpoint="", media=MediaConfig(**media), max_model_len=1, shm_root="")  # type: ignore[arg-type]
     param = "inputs[0].image"
-    return draw(Draw(request_id="r", media=Media(kind="image", source=source, param=param), boxes=(BOX,)), start)
+    return picture_with_boxes(
+        Draw(request_id="r", media=Media(kind="image", source=source, param=param), boxes=(BOX,)), start
+    )
 
 
 def test_the_picture_comes_back_with_its_box(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A grammar becomes llguidance's form, in a process of its own that may take 5 s and so much memory, and is tried once.
+"""Compiles a grammar with llguidance and tries it once, in a process of its own that may take 5 s and so much memory.
 
 All forms are nested into one that forces no tokens: forced ones would be spelled by the library's own reading of the
 vocabulary. Between the tokens of JSON stand the blanks of `json.dumps`, and no others.

@@ -1,4 +1,4 @@
-"""Finds calls of tools in an answer as it grows: words apart, a call's name as soon as it is known, then arguments."""
+"""Finds tool calls in an answer as it grows: the text outside them, a call's name once it is known, its arguments."""
 
 import secrets
 from typing import Literal

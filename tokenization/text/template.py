@@ -214,14 +214,14 @@ def _message(turn: Turn, marked: Marked, *, as_list: bool) -> dict[str, Any]:
 def _call(call: ToolCall, marked: Marked) -> dict[str, Any]:
     """One tool call as templates take it: its arguments an object, whose keys and texts are the client's words."""
 
-    def words(value: Any) -> Any:
+    def all_marked(value: Any) -> Any:
         if isinstance(value, str):
             return marked(value)
         if isinstance(value, dict):
-            return {marked(key): words(inner) for key, inner in value.items()}
-        return [words(inner) for inner in value] if isinstance(value, list) else value
+            return {marked(key): all_marked(inner) for key, inner in value.items()}
+        return [all_marked(inner) for inner in value] if isinstance(value, list) else value
 
-    function = {"name": marked(call.name), "arguments": words(call.arguments)}
+    function = {"name": marked(call.name), "arguments": all_marked(call.arguments)}
     return {"type": "function", "function": function} | ({} if call.id is None else {"id": marked(call.id)})
 
 

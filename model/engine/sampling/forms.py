@@ -1,4 +1,4 @@
-"""The forms that answers are held to: compiled beside the steps, a matcher for each answer, the masks of a step."""
+"""Grammars of answers in the engine: compiled beside the steps, with a matcher for each answer and masks for a step."""
 
 import threading
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""What a connection has to say and its client has not taken: kept without waiting, counted, bounded and timed.
+"""Bytes that a connection's client has not taken yet: kept without waiting, counted, bounded and timed.
 
 Whoever writes an answer never waits for its reader. So a request ends when its work is done, and what a slow reader
 costs is bytes in its send buffer, which lie in no other place.
