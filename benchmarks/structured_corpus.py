@@ -28,8 +28,8 @@ from configs.checkpoint import Checkpoint
 from configs.settings import EMBEDDED_MODEL
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grammar import Grammar
+from tokenization.structured.compilable import make_compilable
 from tokenization.structured.compile import compiled
-from tokenization.structured.held import make_held
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
 from tokenization.text.bpe import BPETokenizer
 
@@ -178,7 +178,7 @@ class Corpus:
         found = self.by_source.setdefault(case.source, Found())
         found.schemas += 1
         text = json.dumps(case.schema)
-        if (why := make_held(json.loads(text))) is not None:
+        if (why := make_compilable(json.loads(text))) is not None:
             found.refused[why.keyword or why.reason] += 1
             return
         begin = perf_counter()

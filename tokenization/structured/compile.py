@@ -21,7 +21,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 from tokenization.cancel import Check
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.grammar import CompiledGrammar, Grammar
-from tokenization.structured.held import BLANKS, OPTIONS, innermost, make_held
+from tokenization.structured.compilable import BLANKS, OPTIONS, innermost, make_compilable
 from tokenization.structured.pattern import unlike
 from tokenization.structured.schema import pointer
 from tokenization.structured.tool_grammar import call_grammar
@@ -201,7 +201,7 @@ def _schema(grammar: Grammar) -> dict[str, Any]:
         schema = json.loads(grammar.source, parse_constant=_no_number)
     except ValueError as error:
         raise ChatError(f"the schema is no JSON: {error}") from None
-    found = make_held(schema, strict=grammar.strict)
+    found = make_compilable(schema, strict=grammar.strict)
     if found is not None:
         raise ChatError(found.told)
     return schema if isinstance(schema, dict) else {}

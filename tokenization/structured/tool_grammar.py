@@ -12,7 +12,7 @@ import msgspec
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.tool_form import ToolForm, head_of
 from tokenization.chat.tool_offer import CallRules
-from tokenization.structured.held import BLANKS, OPTIONS, make_held
+from tokenization.structured.compilable import BLANKS, OPTIONS, make_compilable
 
 
 def call_grammar(source: str) -> str:
@@ -63,7 +63,7 @@ def _literal(text: str, special: Mapping[str, int]) -> str:
 
 def _json(source: str, param: str, *, strict: bool) -> str:
     schema = json.loads(source)
-    if (found := make_held(schema, strict=strict)) is not None:
+    if (found := make_compilable(schema, strict=strict)) is not None:
         where = f"{shortened(found.keyword)} at {shortened(found.pointer, 200)}: " if found.pointer else ""
         raise ChatError(f"{param}: {where}{found.reason}")
     return f"%json {json.dumps({**schema, OPTIONS: BLANKS} if isinstance(schema, dict) else {OPTIONS: BLANKS})}"

@@ -26,7 +26,7 @@ MOST_CHOICES = 64  # of a oneOf: each two of them are compared
 Scalars = frozenset[tuple[str, Any]]
 
 
-def make_held(schema: Any, *, strict: bool = False) -> Unsupported | None:
+def make_compilable(schema: Any, *, strict: bool = False) -> Unsupported | None:
     """Change a schema in place to one that asks for the same and that the compiler takes; or say what is not held.
 
     strict: an object has the properties that are listed, all of them, and no others, wherever it does not say so.

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokenization.structured.held import OTHER_NAMES, TIMES, innermost, make_held
+from tokenization.structured.compilable import OTHER_NAMES, TIMES, innermost, make_compilable
 from tokenization.structured.schema import pointer
 
 A = {"type": "object", "properties": {"t": {"const": "a"}, "x": {"type": "integer"}}, "required": ["t"]}
@@ -21,7 +21,7 @@ def copied(schema: Any) -> Any:
 
 def held(schema: Any, *, strict: bool = False) -> Any:
     own = copied(schema)
-    assert make_held(own, strict=strict) is None
+    assert make_compilable(own, strict=strict) is None
     return own
 
 
@@ -92,7 +92,7 @@ def test_strict_closes_each_object_and_asks_for_all_of_it() -> None:
     ],
 )
 def test_what_strict_cannot_mean_is_said(schema: Any, keyword: str) -> None:
-    found = make_held(copied({"items": schema}), strict=True)
+    found = make_compilable(copied({"items": schema}), strict=True)
     assert found is not None and found.keyword == keyword and found.pointer == f"/items/{keyword}"
 
 
