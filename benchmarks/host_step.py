@@ -26,7 +26,7 @@ from model.engine.engine import Engine
 from model.engine.messages import Generate, SamplingParams
 from model.net.multimodal import MultimodalLM
 from model.staging.graphs import DecodeGraphs
-from model.staging.results import Results
+from model.staging.transfers import Results
 from tests.model.engine.engine_harness import engine_at
 from tests.npu.wheel.twins import load_on, open_npu
 from tests.parity.harness import load_ours

@@ -14,7 +14,7 @@ from model.engine.sequence import EncoderInput, ItemKey, StoreKey
 from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore
 from model.staging.streams import is_broken
-from model.staging.uploads import Upload, Uploads
+from model.staging.transfers import Upload, Uploads
 from shm import SegmentError, read_segment
 
 _log = logging.getLogger(__name__)

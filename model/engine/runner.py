@@ -29,9 +29,8 @@ from model.staging.embeddings import EmbeddingStore
 from model.staging.graphs import DecodeGraphs, Place, graph_module, is_refused, ladder, reserved_blocks
 from model.staging.layout import ForwardArrays, Padding, forward_batch, forward_layout, packed_bytes
 from model.staging.packing import Field, Packer
-from model.staging.results import Results
 from model.staging.streams import Streams, open_streams
-from model.staging.uploads import Uploads
+from model.staging.transfers import Results, Uploads
 
 _log = logging.getLogger("pixelferry")
 _RULES_BYTES = 16 << 10  # of the packed copy, for each row: a thousand ids that rules look at

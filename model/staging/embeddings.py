@@ -1,4 +1,4 @@
-"""The tensors of embeddings by item: in host memory, and on the device beside it. A plan says which go and which stay."""
+"""The tensors of embeddings by item: in host memory, and on the device beside it. A plan says what goes and stays."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar

@@ -16,7 +16,7 @@ from model.engine.messages import Generate, SamplingParams
 from model.engine.plan import RequestError
 from model.engine.sequence import EncoderInput, SegmentRef
 from model.staging.streams import open_streams
-from model.staging.uploads import Uploads
+from model.staging.transfers import Uploads
 from shm import Owner, Pool, encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tests.model.engine.engine_harness import with_prepared
 from tokenization.messages import MediaItem, Prepared

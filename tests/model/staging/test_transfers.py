@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from model.ops.npu_rules import RuleError
-from model.staging.results import Results
 from model.staging.streams import Streams, is_broken, open_streams
-from model.staging.uploads import Uploads
+from model.staging.transfers import Results, Uploads
 from tests.model.staging.late import Late
 
 BOTH = pytest.mark.parametrize("streams", [open_streams(torch.device("cpu")), Late()], ids=["cpu", "late"])

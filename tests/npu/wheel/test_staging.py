@@ -14,12 +14,11 @@ import torch
 from model.engine import runner
 from model.engine.engine import Engine
 from model.engine.sampling import sampler
-from model.staging import embeddings, packing, results, streams, uploads
+from model.staging import embeddings, packing, streams, transfers
 from model.staging.embeddings import EmbeddingStore
 from model.staging.packing import Field, Packer
-from model.staging.results import Results
 from model.staging.streams import Behind, open_streams
-from model.staging.uploads import Uploads
+from model.staging.transfers import Results, Uploads
 from tests.npu.wheel import launches
 from tests.npu.wheel.test_launches import COSTS, COUNTED
 from tests.npu.wheel.twins import load_on
@@ -157,7 +156,7 @@ def _read_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def _fetched_one_by_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(results.Results, "fetch", lambda self, *tensors: [tensor.cpu().numpy() for tensor in tensors])
+    patch.setattr(transfers.Results, "fetch", lambda self, *tensors: [tensor.cpu().numpy() for tensor in tensors])
 
 
 def _second_copy(patch: pytest.MonkeyPatch) -> None:
@@ -168,10 +167,10 @@ def _second_copy(patch: pytest.MonkeyPatch) -> None:
 
 
 def _pixels_by_numpy(patch: pytest.MonkeyPatch) -> None:
-    def send(self: uploads.Upload) -> torch.Tensor:
+    def send(self: transfers.Upload) -> torch.Tensor:
         return torch.from_numpy(np.array(self.array)).to(self._streams.device)
 
-    patch.setattr(uploads.Upload, "send", send)
+    patch.setattr(transfers.Upload, "send", send)
 
 
 def _waits_each_step(patch: pytest.MonkeyPatch) -> None:

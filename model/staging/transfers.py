@@ -1,6 +1,7 @@
-"""Where media are read into: pinned memory that is used in turn, each time after its copy to the device is done."""
+"""Between host and device: media on their way in through pinned memory used in turn, results on their way out."""
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,13 @@ from model.staging.streams import HostMemory, Streams
 
 _IN_TURN = 2  # one is read into while the copy of the other runs
 _KEPT_BYTES = 64 << 20  # of one: a larger medium gets memory of its own
+_GROWTH = 2  # of what results need: their memory is made so many times as large
+_ALIGNMENT = 64  # bytes, of a result
 
 
 class Uploads:
+    """Where media are read into: pinned memory, each time after its last copy to the device is done."""
+
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self.behind = streams.behind
@@ -48,3 +53,37 @@ class Upload:
         sent = host.to(self._streams.device, non_blocking=True, copy=True)
         self._memory.copied = self._streams.record()
         return sent
+
+
+class Results:
+    """Brings results back: into pinned memory that is kept between steps, behind one wait for all of them."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._host = torch.empty(0, dtype=torch.uint8)
+        self.waited = 0.0  # seconds that the last call stood still
+
+    def fetch(self, *tensors: Tensor) -> list[np.ndarray]:
+        """Copies of contiguous tensors, valid until the next call. Raises what failed on the device before them.
+
+        Without tensors nothing is waited for.
+        """
+        self.waited = 0.0
+        if not tensors:
+            return []
+        if not self._streams.behind:
+            return [tensor.numpy() for tensor in tensors]
+        sizes = [-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors]
+        if sum(sizes) > len(self._host):
+            self._host = self._streams.host_memory(_GROWTH * sum(sizes))
+        found, at = [], 0
+        for tensor, size in zip(tensors, sizes, strict=True):
+            host = self._host[at : at + math.prod(tensor.shape) * tensor.itemsize].view(tensor.dtype).view(tensor.shape)
+            host.copy_(tensor, non_blocking=True)
+            found.append(host.numpy())
+            at += size
+        behind = self._streams.record()
+        started = time.perf_counter()
+        behind.wait()
+        self.waited = time.perf_counter() - started
+        return found
