@@ -41,7 +41,7 @@ class FetchConfig(msgspec.Struct, frozen=True, kw_only=True):
     )] = 30.0
     max_bytes: Annotated[int, Setting(
         "bytes that all media of one request by URL may have together; each at most max_file_mib",
-        1, 240, "MiB", name="max_fetched_mib",
+        1, 190, "MiB", name="max_fetched_mib",
     )] = 128 * MIB
     at_once: Annotated[int, Setting(
         "media that are fetched at once; further ones wait", 1, 1024, name="max_media_fetches"

@@ -234,6 +234,9 @@ def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
         "secrets": ("sk-1", (hashlib.sha256(b"sk-1").digest(),)),
         "origins": ("https://a.example, http://localhost:3000", ("https://a.example", "http://localhost:3000")),
         "hosts": ("LLM.example.com", ("llm.example.com",)),
+        "domains": (".Media.example.com", (".media.example.com",)),
+        "networks": ("10.1.0.0/16", ("10.1.0.0/16",)),
+        "proxy": ("http://proxy.example:3128", "http://proxy.example:3128"),
     }
     if setting.kind in written:
         return written[setting.kind]
@@ -243,6 +246,9 @@ def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
     if setting.kind == "switch":
         return str(not setting.default).lower(), not setting.default
     return str(directory), (directory,) if setting.kind == "paths" else directory
+
+
+NEED_A_DOMAIN = ("allowed_media_network", "media_ca", "media_proxy")
 
 
 def no_form(setting: Setting) -> str:
@@ -255,9 +261,10 @@ def test_flag_and_variable_set_the_field(setting: Setting, tmp_path: Path) -> No
     flags = (
         [no_form(setting) if text == "false" else setting.flag] if setting.kind == "switch" else [setting.flag, text]
     )
+    beside = ["--allowed-media-domain", "media.example.com"] * (setting.name in NEED_A_DOMAIN)
     for config in (
-        load_config(flags, {}),
-        load_config([], {f"PIXELFERRY_{setting.name.upper()}": text}),
+        load_config([*beside, *flags], {}),
+        load_config(beside, {f"PIXELFERRY_{setting.name.upper()}": text}),
     ):
         owner = getattr(config, setting.section) if setting.section else config
         assert getattr(owner, setting.field) == expected
@@ -274,3 +281,27 @@ def test_an_extra_is_installed_into_a_checkout_or_beside_a_wheel(
     monkeypatch.setattr(settings, "REPO", tmp_path)
     assert settings.install_command("hub") == f"{pip} 'huggingface-hub>=2.0' 'httpx2>=2.0' 'tqdm>=4.66'"
     assert "pixelferry" not in settings.install_command("otel").partition("install")[2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--allowed-media-domain", "https://a.example"], r"^--allowed-media-domain: 'https://a.example' is no host"),
+        (["--allowed-media-domain", "a.example:8080"], "without scheme and port"),
+        (["--allowed-media-domain", "*.example.com"], r"\.example\.com \(it and all below it\)"),
+        (["--allowed-media-domain", "bücher.example"], "Punycode"),
+        (["--allowed-media-domain", "a.example", "--allowed-media-network", "10.0.0.1/8"], "is no network"),
+        (["--allowed-media-network", "10.0.0.0/8"], "^--allowed-media-network: no medium is fetched without"),
+        (["--media-proxy", "http://proxy:3128"], "^--media-proxy: no medium is fetched without"),
+        (["--allowed-media-domain", "a.example", "--media-proxy", "http://me:pw@proxy:3128"], "without user and"),
+        (["--allowed-media-domain", "*", "--media-proxy", "http://proxy:3128"], r"^--allowed-media-domain \*: through"),
+        (
+            ["--allowed-media-domain", "a.example", "--media-proxy", "http://proxy:3128",
+             "--allowed-media-network", "10.0.0.0/8"],
+            "^--allowed-media-network: through --media-proxy",
+        ),
+    ],
+)  # fmt: skip
+def test_settings_of_media_by_url_that_cannot_be(flags: list[str], told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        load_config(flags, {})
