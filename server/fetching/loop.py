@@ -21,13 +21,14 @@ from server.fetching.messages import (
     ToFetcher,
 )
 from server.fetching.target import ForbiddenUrl
-from shm import AsyncChannel
+from shm import AsyncChannel, Ending
 
 log = logging.getLogger("pixelferry.fetch")
 
 # Names that nobody answers keep their threads for seconds after their fetch has ended: so many times as many threads.
 RESOLVERS = 4
 BEAT_SECONDS = 0.5
+REFUSED = 1  # the exit code where the server was told why
 WAITING_PIECES = 16  # for the server to read them; then fetches wait
 
 
@@ -38,16 +39,27 @@ class FetchLoop:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Until the server goes. Raises ChannelClosed."""
+        """Until the server goes. Raises ChannelClosed, and SystemExit for a start that it refuses."""
         start = await self._channel.recv()
         assert isinstance(start, StartFetcher)
         resolvers = ThreadPoolExecutor(RESOLVERS * start.config.at_once, thread_name_prefix="resolve")
-        fetcher = MediaFetcher(start.config, start.user_agent, resolvers)
+        try:
+            fetcher = MediaFetcher(start.config, start.user_agent, resolvers)
+        except OSError as error:
+            why = f"--media-ca: {start.config.ca} holds no certificate that can be read ({error.strerror or error})"
+            await self._channel.send(Ending(code=REFUSED, why=why))
+            raise SystemExit(REFUSED) from None
         await self._outbox.put(FetcherReady())
         parts: list[Coroutine[Any, Any, None]] = [self._read(fetcher), self._write(), self._beat()]
-        done, _ = await asyncio.wait(map(asyncio.create_task, parts), return_when=asyncio.FIRST_COMPLETED)
-        for part in done:
-            part.result()
+        tasks = [asyncio.create_task(part) for part in parts]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (*tasks, *self._tasks.values()):
+                task.cancel()
+            self._channel.close()
 
     async def _read(self, fetcher: MediaFetcher) -> None:
         while True:

@@ -19,6 +19,7 @@ from tests.network.certificates import contexts_of, write_authority
 from tests.network.names import NameServer
 from tests.network.namespace import NAME_SERVER
 from tests.network.origins import Origins
+from tests.network.proxy import Proxy
 
 MEDIUM = bytes(range(256)) * 40
 MAX_BYTES = 1 << 20
@@ -72,6 +73,7 @@ def main() -> None:
         write_authority(directory)
         contexts = contexts_of(directory)
         asked["config"]["ca"] = directory / "ca.pem"
+    proxy = Proxy("192.0.2.9", 3128)
     names, origins = NameServer(NAME_SERVER), Origins(MEDIUM, contexts)
     config = msgspec.convert(asked["config"], FetchConfig, dec_hook=lambda kind, value: value)
     resolvers = ThreadPoolExecutor(64)
@@ -84,6 +86,7 @@ def main() -> None:
         "connected": origins.connected,
         "requests": [head.decode("latin-1") for head in origins.requests],
         "asked": names.asked,
+        "proxied": proxy.asked,
     }
     print(json.dumps(told), flush=True)
     os._exit(0)  # a resolver still waits for the name server that is silent

@@ -24,6 +24,8 @@ class Origins:
         self.medium = medium
         self.connected: list[tuple[str, int]] = []
         self.requests: list[bytes] = []  # heads
+        self.files: dict[str, bytes] = {}  # what /file?of=NAME answers
+        self.gone = threading.Event()  # who asked for /gone has closed the connection
         self._contexts = contexts or {}
         listeners = {
             port: socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=512)
@@ -75,6 +77,14 @@ class Origins:
     def _medium(self, peer: socket.socket, asked: dict[str, list[str]]) -> None:
         n = len(self.medium)
         peer.sendall(HEAD + b"Set-Cookie: a=b\r\nContent-Length: %d\r\n\r\n" % n + self.medium)
+
+    def _file(self, peer: socket.socket, asked: dict[str, list[str]]) -> None:
+        body = self.files[asked["of"][0]]
+        peer.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+    def _gone(self, peer: socket.socket, asked: dict[str, list[str]]) -> None:
+        if not peer.recv(1):
+            self.gone.set()
 
     def _redirect(self, peer: socket.socket, asked: dict[str, list[str]]) -> None:
         """?status=302&to=URL"""

@@ -36,8 +36,9 @@ def test_nothing_is_allowed_that_python_knows_as_special() -> None:
     rng, networks = random.Random(0), AllowedNetworks(())
     four = [ipaddress.IPv4Address(rng.getrandbits(32)) for _ in range(20_000)]
     six = [ipaddress.IPv6Address((1 << 125) + rng.getrandbits(125)) for _ in range(5_000)]
+    addresses: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = [*four, *six]
     n = 0
-    for address in (*four, *six):
+    for address in addresses:
         if networks.allow(address):
             n += 1
             assert address.is_global and not address.is_multicast, address

@@ -49,20 +49,16 @@ def connect(
 
 
 def test_a_name_is_what_it_was_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolver = ResolverDouble(("127.0.0.1",), ("169.254.169.254",))
+    """What it would be later nobody asks; tests/server/fetching/test_fetch.py has a name that changes."""
+    resolver = ResolverDouble(("127.0.0.1",), ())
     assert connect(monkeypatch, resolver, times=3) == ["127.0.0.1"] * 3
     assert resolver.asked == ["name.test"]
 
 
-@pytest.mark.parametrize("addresses", [("127.0.0.1",), ("93.184.216.34", "127.0.0.1"), ("169.254.169.254",)])
-def test_one_forbidden_address_refuses_the_name(monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, ...]) -> None:
+def test_a_forbidden_address_refuses_the_name_and_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ForbiddenUrl, match="not public") as caught:
-        connect(monkeypatch, ResolverDouble(addresses), networks=())
-    assert not any(address in str(caught.value) for address in addresses)
-
-
-def test_an_address_that_refuses_leaves_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert connect(monkeypatch, ResolverDouble(("127.0.0.3", "127.0.0.1"))) == ["127.0.0.1"]
+        connect(monkeypatch, ResolverDouble(("127.0.0.1",)), networks=())
+    assert "127" not in str(caught.value)
 
 
 def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -57,9 +58,9 @@ LARGE = ["http://public.test/endless", "http://public.test/lying"]
 
 
 def asked_inside(
-    directory: Path, urls: list[str], slow: Sequence[str] = (), *, tls: bool = False, networks: Sequence[str] = ()
+    directory: Path, urls: list[str], slow: Sequence[str] = (), *, tls: bool = False, **config: Any
 ) -> dict[str, Any]:
-    config = {"domains": ["*"], "networks": networks}
+    config = {"domains": ["*"], **config}
     given = json.dumps({"config": config, "urls": urls, "slow": list(slow), "tls": tls})
     found: dict[str, Any] = json.loads(
         run_inside(directory, "tests.network.inside_fetcher", str(directory), given=given)
@@ -108,3 +109,24 @@ def test_the_listener_sees_what_would_be_connected_to(tmp_path: Path) -> None:
     told = asked_inside(tmp_path, urls, networks=["0.0.0.0/0", "::/0"])
     assert len(told["forbidden"]) > 60
     assert {"127.0.0.1", "169.254.169.254", "10.0.0.1", "::1"} <= {where for where, _ in told["forbidden"]}
+
+
+def test_through_a_proxy_names_count_and_nobody_else_is_asked(tmp_path: Path) -> None:
+    """The proxy resolves them, and guards addresses."""
+    domains, proxy = ["public.test", "private.test", "refused.test"], "http://192.0.2.9:3128"
+    good = ["http://public.test/medium", "https://public.test/medium", "http://private.test/medium"]
+    bad = {
+        "http://other.test/medium": "forbidden",
+        "http://10.0.0.1/medium": "forbidden",
+        "http://public.test/redirect?status=302&to=http://10.0.0.1/medium": "forbidden",
+        "http://public.test/redirect?status=302&to=http://other.test/medium": "forbidden",
+        "http://refused.test/medium": "failed",
+        "https://refused.test/medium": "failed",
+    }
+    told = asked_inside(tmp_path, [*good, *bad], tls=True, domains=domains, proxy=proxy)
+    found = [one["outcome"] for one in told["fetched"]]
+    assert found == ["whole"] * 3 + list(bad.values())
+    asked = {line.split()[1] for line in told["proxied"]}
+    assert told["asked"] == {} and {urlsplit(url).hostname or url.partition(":")[0] for url in asked} == set(domains)
+    assert "CONNECT public.test:443 HTTP/1.1" in told["proxied"]
+    assert told["fetched"][-1]["why"] == "the proxy refuses it"
