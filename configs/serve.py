@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from configs.fetch import FetchConfig
 from configs.logs import LogConfig
 from configs.setting import Hub, HubModel, Setting
 from configs.traces import TraceConfig
@@ -264,6 +265,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelConfig
     http: HttpConfig = HttpConfig()
     media: MediaConfig = MediaConfig()
+    fetch: FetchConfig = FetchConfig()
     shm: ShmConfig = ShmConfig()
     engine: EngineConfig = EngineConfig()
     log: LogConfig = LogConfig()

@@ -1,6 +1,7 @@
 """One setting: its name, place, unit and range, and how its value is read from text or from a profile."""
 
 import hashlib
+import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -13,18 +14,23 @@ import msgspec
 
 SettingKind = Literal[
     "text", "int", "float", "choice", "switch", "checkpoint", "path", "paths", "file", "written", "prefix", "secrets",
-    "origins", "hosts",
+    "origins", "hosts", "domains", "networks", "proxy",
 ]  # fmt: skip
 METAVARS: dict[SettingKind, str] = {
     "text": "NAME", "int": "N", "float": "N", "checkpoint": "DIR|ORG/NAME", "path": "DIR", "paths": "DIR",
     "file": "FILE", "written": "FILE", "prefix": "PATH", "secrets": "KEY", "origins": "ORIGIN,...", "hosts": "NAME",
+    "domains": "HOST", "networks": "CIDR", "proxy": "URL",
 }  # fmt: skip
 OF_TYPE: dict[type, SettingKind] = {str: "text", int: "int", float: "float", bool: "switch"}
 UNITS = {"KiB": 1 << 10, "KiB/s": 1 << 10, "MiB": 1 << 20, "megapixels": 10**6}  # those that fields do not count in
-REPEATABLE: dict[SettingKind, str | None] = {"paths": os.pathsep, "secrets": None, "hosts": None}  # a variable's split
+REPEATABLE: dict[SettingKind, str | None] = {  # where a variable's text is split
+    "paths": os.pathsep, "secrets": None, "hosts": None, "domains": None, "networks": None,
+}  # fmt: skip
 SECRET = re.compile(r"[\x21-\x7e]+")  # what a header can carry as one word
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\]")
+_DOMAIN = re.compile(r"\*|\.?([a-z0-9_]([a-z0-9_-]*[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?|\[[0-9a-f:]+\]")
+_PROXY = re.compile(r"http://[^\s/?#@\\]+:[0-9]+/?")
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 # No path that is written out as one (/x, ./x, ../x, ~/x) has this form, and no component of it is "..".
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(\w[\w.-]*(?:/\w[\w.-]*)*))?", re.ASCII)
@@ -213,9 +219,36 @@ def _host(raw: object, source: str) -> str:
     raise SettingsError(f"{source}: {text!r} is no host name, such as llm.example.com, without scheme and port")
 
 
+def _domain(raw: object, source: str) -> str:
+    text = _text(raw, source).strip().lower().removesuffix(".")
+    if _DOMAIN.fullmatch(text):
+        return text
+    raise SettingsError(
+        f"{source}: {text!r} is no host name, such as media.example.com, .example.com (it and all below it) or *, "
+        "without scheme and port; other letters than ASCII are written in Punycode (xn--...)"
+    )
+
+
+def _network(raw: object, source: str) -> str:
+    text = _text(raw, source).strip()
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError:
+        raise SettingsError(f"{source}: {text!r} is no network, such as 10.1.0.0/16 or fd00:1::/64") from None
+
+
+def _proxy(raw: object, source: str) -> str:
+    text = _text(raw, source).strip()
+    if _PROXY.fullmatch(text):
+        return text
+    raise SettingsError(f"{source}: expected http://HOST:PORT, without user and password")
+
+
 _READERS: dict[SettingKind, Callable[[object, str], Any]] = {
     "switch": _switch, "checkpoint": _checkpoint, "path": _path, "file": _file, "written": _path, "prefix": _prefix,
+    "proxy": _proxy,
 }  # fmt: skip
 _ENTRIES: dict[SettingKind, Callable[[object, str], Any]] = {  # of tuples
     "paths": _directory, "secrets": _digest, "origins": _origin, "hosts": _host,
+    "domains": _domain, "networks": _network,
 }  # fmt: skip

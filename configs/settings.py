@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
+from configs.fetch import EVERY_HOST, FetchConfig
 from configs.nearest import did_you_mean
 from configs.serve import ModelConfig, ServeConfig
 from configs.setting import REPEATABLE, HubModel, Setting, SettingsError, declared
@@ -29,6 +30,7 @@ SECTIONS = {  # of ServeConfig, as people read of them
     "model": "What is served",
     "http": "HTTP",
     "media": "Media",
+    "fetch": "Media by URL",
     "worker": "Memory of a worker",
     "shm": "Shared memory",
     "engine": "Engine",
@@ -202,7 +204,24 @@ def _build(values: dict[str, Any], traces: TraceConfig) -> ServeConfig:
         sections["media"]["own_pixels"] = True
     config = ServeConfig(model=_model(**sections.pop("model", {})), traces=traces, **sections.pop("", {}))
     parts = {name: replace(getattr(config, name), **given) for name, given in sections.items()}
-    return replace(config, **parts)
+    config = replace(config, **parts)
+    _check_fetching(config.fetch)
+    return config
+
+
+def _check_fetching(fetch: FetchConfig) -> None:
+    """Raise SettingsError for settings of media by URL that contradict each other, or that nothing would look at."""
+    given = {"network": fetch.networks, "ca": fetch.ca, "proxy": fetch.proxy}
+    for name, value in given.items():
+        if value and not fetch.domains:
+            flag = f"--{'allowed-' if name == 'network' else ''}media-{name}"
+            raise SettingsError(f"{flag}: no medium is fetched without --allowed-media-domain")
+    if fetch.proxy and EVERY_HOST in fetch.domains:
+        raise SettingsError(
+            "--allowed-media-domain *: through --media-proxy names alone are checked here, so each host must be named"
+        )
+    if fetch.proxy and fetch.networks:
+        raise SettingsError("--allowed-media-network: through --media-proxy no address is looked at here")
 
 
 def _model(path: Path | HubModel = EMBEDDED_MODEL, served_name: str | None = None, **rest: Any) -> ModelConfig:

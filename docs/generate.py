@@ -22,7 +22,8 @@ KINDS = {
     "text": "text", "checkpoint": "an existing directory, or ORG/NAME", "paths": "existing directories",
     "path": "a directory", "file": "an existing file", "written": "a file", "prefix": "a path such as `/llm`",
     "secrets": "printable ASCII without blanks", "origins": "origins, or `*`",
-    "hosts": "host names, without port",
+    "hosts": "host names, without port", "domains": "host names, with a dot in front or not, or `*`",
+    "networks": "networks of IPv4 or IPv6", "proxy": "an http:// URL without a path",
 }  # fmt: skip
 
 

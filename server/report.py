@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from configs.fetch import EVERY_HOST, FetchConfig
 from configs.serve import GIB, KIB, MEGA, MIB, HttpConfig, MediaConfig, ModelConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
 from configs.version import version
@@ -70,10 +71,12 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                     ("device, dtype", f"{config.engine.device}, {config.engine.dtype} (as asked for)"),
                     (
                         "threads, workers",
-                        f"at most {threads.n} ({threads.reason}), {config.workers}, one for texts, one for pictures",
+                        f"at most {threads.n} ({threads.reason}), {config.workers}, one for texts, one for pictures"
+                        f"{', one process that fetches' if config.fetch.domains else ''}",
                     ),
                     ("shared memory", f"{root}, {pool_note(config.shm.pool_bytes, pool_bytes)}"),
                     ("media from", roots),
+                    ("media by URL from", _hosts(config.fetch)),
                     ("API keys", _keys(config.http)),
                 ],
             ),
@@ -130,6 +133,14 @@ def _kept(config: ServeConfig) -> str:
     has_keys = config.http.api_keys or config.http.api_key_file
     whom = "each API key alone" if has_keys and config.http.cache_scope == "key" else "all clients"
     return f"encoder outputs stay for {whom}, within {size(config.engine.embedding_bytes)} (--embedding-mib)"
+
+
+def _hosts(fetch: FetchConfig) -> str:
+    if not fetch.domains:
+        return "none (--allowed-media-domain)"
+    hosts = ", ".join("all public hosts" if domain == EVERY_HOST else domain for domain in fetch.domains)
+    networks = f", also at {', '.join(fetch.networks)}" if fetch.networks else ""
+    return f"{hosts}{networks}{f', through {fetch.proxy}' if fetch.proxy else ''}"
 
 
 def _keys(http: HttpConfig) -> str:

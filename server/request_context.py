@@ -26,6 +26,9 @@ class HeldBody(Protocol):
     def keep(self, nbytes: int) -> None:
         """It was read, and so many bytes of it are still held."""
 
+    def hold(self, nbytes: int) -> bool:
+        """So many more belong to it, until it ends; False: there is no room, and nothing was counted."""
+
 
 @dataclass(slots=True)
 class RequestContext:
@@ -102,6 +105,10 @@ class ModelTimings:
         if self.taken is None:
             self.taken = time.monotonic()
             self._metrics.worker_queue.observe(self.taken - self.entered)
+
+    def fetched(self) -> None:
+        """Its media by URL are there: from now on it waits for a worker."""
+        self.entered = time.monotonic()
 
     def prompt(self, prepared: Prepared) -> None:
         self.prepared = time.monotonic()

@@ -84,7 +84,7 @@ class Server:
         self._segments = Segments(Pool(owner, pool_bytes))
         self._workers = WorkerPool(config, owner, self._metrics, card.max_model_len)
         self._engine = EngineClient(config, owner, self._metrics, card.max_model_len, card.largest)
-        self._children = (*self._workers.all, self._engine)
+        self._children = (*self._workers.children, self._engine)
         keeps = "on" in (config.engine.prefix_cache, config.engine.encoder_cache)
         self._service = RequestService(
             card,

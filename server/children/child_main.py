@@ -1,7 +1,7 @@
-"""The process main of workers and engine: takes its channel, looks the family up, runs its room.
+"""The process main of every child: takes its channel, looks the family up, runs its room.
 
 Run as `python -m server.children.child_main ROLE CHANNEL_FD LOCK_FD SHM_ROOT OWNER_NAME LOG_LEVEL LOG_FORMAT`, where
-ROLE is worker, text_worker, picture_worker or engine, by server/children/processes.py only.
+ROLE is worker, text_worker, picture_worker, engine or fetcher, by server/children/processes.py only.
 """
 
 import ctypes
@@ -56,6 +56,8 @@ def main(argv: list[str]) -> int:
     try:
         if role == "engine":
             run_engine(channel_fd)
+        elif role == "fetcher":
+            run_fetcher(channel_fd)
         else:
             run_worker(channel_fd)
     except ChannelClosed:
@@ -167,6 +169,13 @@ def run_engine(channel_fd: int) -> None:
             loop.run(channel, start, pulse, LoadProgress())
         except DeviceError as error:
             raise CheckpointError(str(error)) from None
+
+
+def run_fetcher(channel_fd: int) -> None:
+    """The process that fetches media by URL: it decodes nothing, and knows no model."""
+    from server.fetching import loop
+
+    loop.run(channel_fd)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Any
 from configs.serve import MediaConfig, ServeConfig
 from model.engine.messages import EnginePulse, EngineReady, StepDone
 from shm import Loading
-from tokenization.chat.parts import Kind, Media
+from tokenization.chat.parts import Fetched, Kind, Media
 from tokenization.messages import Compile, Draw, Encode, Job, Lane, Measured, WorkerGrown, WorkerPulse
 
 # Times --pulse-seconds for which a worker's job may get no further: more than once, so that a worker that is stopped is
@@ -94,10 +94,11 @@ def of_medium(medium: Media, limits: MediaConfig) -> tuple[float, float, int]:
     once, each = EXPECTED["image" if medium.frames else medium.kind]
     seconds, size, sent = 0.0, 0, 0
     for source in medium.frames or (medium.source,):
-        sent += len(source)
-        whole = source[:5].lower() == "data:"  # it holds what it says; a path does not
-        seconds += once + each * (len(source) if whole else FILE_CHARACTERS)
-        size += len(source) if whole else limits.max_file_bytes
+        n = len(source.data if isinstance(source, Fetched) else source)
+        sent += n
+        whole = isinstance(source, Fetched) or source[:5].lower() == "data:"  # it holds what it says; a path does not
+        seconds += once + each * (n if whole else FILE_CHARACTERS)
+        size += n if whole else limits.max_file_bytes
     most = MAY_CHARACTER * size
     if medium.kind == "audio" or medium.options.use_audio:
         most += min(MAY_SOUND_CHARACTER * size, MAY_SOUND_SECOND * limits.max_audio_seconds)

@@ -23,7 +23,7 @@ from shm import AsyncChannel, channel_pair
 
 log = logging.getLogger("pixelferry")
 
-ChildRole = Literal["worker", "text_worker", "picture_worker", "engine"]
+ChildRole = Literal["worker", "text_worker", "picture_worker", "engine", "fetcher"]
 END_SECONDS = 3.0  # how long a child that was told to end may take before it is killed
 
 # glibc keeps large blocks instead of returning them to the kernel: a picture's buffers are not faulted in again for
@@ -41,6 +41,8 @@ ENVIRONMENT: Mapping[ChildRole, Mapping[str, str]] = {
     "worker": {**OF_WORKERS, **KEEP_LARGE_BLOCKS},
     "text_worker": OF_WORKERS,
     "picture_worker": {**OF_WORKERS, **KEEP_LARGE_BLOCKS},
+    # glibc's resolver gives a name server that is silent 5 s twice, more than a fetch may take to begin.
+    "fetcher": {"RES_OPTIONS": "timeout:2 attempts:2"},
     # The engine loads a device's plugin by itself and says what is missing; torch would end it with a trace.
     "engine": {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
 }

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from configs.serve import ServeConfig
 from model.engine.scheduling.fair_shares import FairQueue
+from server.children.fetcher import Fetcher
 from server.children.liveness import JobCost, cost_of
 from server.children.processes import Child, ChildRole
 from server.children.replies import Replies
@@ -180,6 +181,8 @@ class WorkerPool:
         self.text = Worker("text_worker", replace(start, lane="text"), self, config, owner, metrics)
         self.picture = Worker("picture_worker", replace(start, lane="picture"), self, config, owner, metrics)
         self.all = (*self.slots, self.text, self.picture)
+        self.fetcher = Fetcher(config, owner, metrics) if config.fetch.domains else None
+        self.children: tuple[SupervisedChild, ...] = (*self.all, self.fetcher) if self.fetcher else self.all
 
     @property
     def crash_looping(self) -> bool:

@@ -137,6 +137,7 @@ class MetricsPage:
 
     async def _refresh(self) -> None:
         service, metrics = self._service, self._service.metrics
+        fetcher = service.workers.fetcher
         engine = service.engine
         metrics.set_engine(engine.stats if engine.up else None, sum(engine.kept.values()))
         try:
@@ -149,8 +150,9 @@ class MetricsPage:
                 ("text_worker", service.workers.n_waiting_in("text")),
                 ("picture_worker", service.workers.n_waiting_in("picture")),
                 ("place", service.engine.n_waiting),
+                *([("fetcher", fetcher.n_waiting)] if fetcher is not None else []),
             ],
-            children=[(child.role, child.up, child.usage) for child in (*service.workers.all, service.engine)],
+            children=[(child.role, child.up, child.usage) for child in (*service.workers.children, service.engine)],
             body_bytes=self._bodies.held,
             ready=readiness(service)[1] is None,
         )

@@ -7,10 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
-from server.children.engine_client import EngineClient, Stream
+from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
+from server.children.replies import NobodyUp
 from server.children.workers import WorkerJob, WorkerPool
+from server.request_context import ModelTimings
 from server.requests.admission import Admission, AdmittedPrompt
-from server.requests.refusal import Refusal, invalid_request, overloaded, unavailable
+from server.requests.fetched_media import fetch_media
+from server.requests.refusal import Refusal, internal, invalid_request, overloaded, unavailable
+from server.requests.request import ChatRequest
 from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats, file_bytes
 from tokenization.messages import Job, Measured
 
@@ -100,6 +104,15 @@ class RequestResources:
     _leases: bool = False  # the pool may know of it
     _leased: dict[str, int] = field(default_factory=dict)  # bytes, by name
 
+    async def with_media(self, request: ChatRequest, timings: ModelTimings | None = None) -> ChatRequest:
+        """The request with its media by URL in their places, where any are fetched. Raises Refusal."""
+        if self.workers.fetcher is None:
+            return request
+        found = await fetch_media(request, self.workers.fetcher)
+        if timings is not None:
+            timings.fetched()
+        return found
+
     async def job(self, message: Job, client: str, *, short: bool = True) -> WorkerJob:
         """One that a worker has begun. Raises NobodyUp, WorkerDied."""
         job = await self.workers.begin(message, client, short=short)
@@ -174,7 +187,7 @@ class RequestResources:
         self.admission.given_back(self.place, sum(self._leased.pop(name, 0) for name in names))
 
 
-# ---- media for which there is no room
+# ---- what came to nothing
 
 
 def too_many_tokens(measured: Measured, limit: int) -> Refusal:
@@ -202,3 +215,18 @@ def without_room(error: PoolFull | NeverFits | OwnerError, largest: str) -> Refu
 def media_lost() -> Refusal:
     """Somebody removed them from outside. The same request can be answered: nothing is wrong with it."""
     return unavailable("the media of this request were lost before the model read them", LOST, retry_after=1)
+
+
+def not_generated(error: NobodyUp | EngineDied | EngineFailed, request: ChatRequest) -> Refusal:
+    """What the client is told of an engine that did not answer."""
+    if isinstance(error, NobodyUp):
+        return unavailable("the engine did not come up in time", "engine_down", retry_after=10)
+    if isinstance(error, EngineDied):
+        return unavailable("the engine ended while it answered this request", "engine_died")
+    if error.code == "nothing_allowed":
+        message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
+        return invalid_request(message, request.parameter("allowed_token_ids"))
+    if error.code == "structured_output" and request.grammar is not None:
+        return invalid_request(str(error), request.grammar.param, error.code)
+    log.error("%s: the engine failed: %s", request.id, error)
+    return media_lost() if error.code == LOST else internal("the engine could not answer this request")

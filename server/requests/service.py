@@ -21,7 +21,7 @@ from server.requests.model_card import ModelCard
 from server.requests.prompts import Accepted, AllPrepared, Speller, Spellings, run_together
 from server.requests.refusal import Refusal, internal, invalid_request, loading, took_too_long, unavailable
 from server.requests.request import CacheSalts, ChatRequest
-from server.requests.segments import LOST, RequestResources, Segments, media_lost, too_many_tokens
+from server.requests.segments import LOST, RequestResources, Segments, media_lost, not_generated, too_many_tokens
 from server.traces import Traces
 from tokenization.chat.grammar import CompiledGrammar
 from tokenization.chat.parts import RawPrompt
@@ -112,6 +112,7 @@ class RequestService:
         resources = RequestResources(request.id, self.workers, self.engine, self.segments, self.admission)
         try:
             with self.admission.enter(request.context) as resources.place:
+                request = await resources.with_media(request, timings)
                 prepared = await self._prepare(request, resources, timings)
                 room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
                 await others.wait(i, prepared)
@@ -144,6 +145,7 @@ class RequestService:
         resources = RequestResources(request.id, self.workers, self.engine, self.segments, self.admission)
         try:
             with self.admission.enter(request.context) as resources.place:
+                request = await resources.with_media(request)
                 return await self._prepare(request, resources, count_only=True)
         finally:
             resources.release()
@@ -283,18 +285,3 @@ class RequestService:
         if self.engine.crash_looping or self.workers.crash_looping:
             return unavailable("a process that this server needs fails again and again", "broken", retry_after=10)
         return None
-
-
-def not_generated(error: NobodyUp | EngineDied | EngineFailed, request: ChatRequest) -> Refusal:
-    """What the client is told of an engine that did not answer."""
-    if isinstance(error, NobodyUp):
-        return unavailable("the engine did not come up in time", "engine_down", retry_after=10)
-    if isinstance(error, EngineDied):
-        return unavailable("the engine ended while it answered this request", "engine_died")
-    if error.code == "nothing_allowed":
-        message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
-        return invalid_request(message, request.parameter("allowed_token_ids"))
-    if error.code == "structured_output" and request.grammar is not None:
-        return invalid_request(str(error), request.grammar.param, error.code)
-    log.error("%s: the engine failed: %s", request.id, error)
-    return media_lost() if error.code == LOST else internal("the engine could not answer this request")

@@ -45,6 +45,8 @@ PLANTS = [  # (contract, who imports, what it must not import)
     ("server: http -> requests -> children", "server.http.app", "server.doctor.command"),
     ("server: http -> requests -> children", "server.housekeeping", "server.selftest.command"),
     ("server: only a child's own main runs a room", "server.http.app", "tokenization.worker"),
+    ("fetching: loop -> fetch", "server.fetching.target", "server.fetching.connections"),
+    ("fetching: it opens no media", "server.fetching.fetch", "tokenization.media.image"),
     ("loadtest: command -> run", "server.loadtest.wire.exchange", "server.loadtest.driving.pacing"),
     ("loadtest: command -> run", "server.loadtest.results.page", "server.loadtest.traffic.mixes"),
     ("loadtest: a program of its own", "server.loadtest.traffic.requests", "server.http.routes.chat_completions"),

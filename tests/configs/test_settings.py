@@ -234,6 +234,9 @@ def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
         "secrets": ("sk-1", (hashlib.sha256(b"sk-1").digest(),)),
         "origins": ("https://a.example, http://localhost:3000", ("https://a.example", "http://localhost:3000")),
         "hosts": ("LLM.example.com", ("llm.example.com",)),
+        "domains": (".Media.example.com", (".media.example.com",)),
+        "networks": ("10.1.0.0/16", ("10.1.0.0/16",)),
+        "proxy": ("http://proxy.example:3128", "http://proxy.example:3128"),
     }
     if setting.kind in written:
         return written[setting.kind]
@@ -243,6 +246,9 @@ def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
     if setting.kind == "switch":
         return str(not setting.default).lower(), not setting.default
     return str(directory), (directory,) if setting.kind == "paths" else directory
+
+
+NEED_A_DOMAIN = ("allowed_media_network", "media_ca", "media_proxy")
 
 
 def no_form(setting: Setting) -> str:
@@ -255,9 +261,10 @@ def test_flag_and_variable_set_the_field(setting: Setting, tmp_path: Path) -> No
     flags = (
         [no_form(setting) if text == "false" else setting.flag] if setting.kind == "switch" else [setting.flag, text]
     )
+    beside = ["--allowed-media-domain", "media.example.com"] * (setting.name in NEED_A_DOMAIN)
     for config in (
-        load_config(flags, {}),
-        load_config([], {f"PIXELFERRY_{setting.name.upper()}": text}),
+        load_config([*beside, *flags], {}),
+        load_config(beside, {f"PIXELFERRY_{setting.name.upper()}": text}),
     ):
         owner = getattr(config, setting.section) if setting.section else config
         assert getattr(owner, setting.field) == expected

@@ -7,6 +7,7 @@ import msgspec
 from tokenization.chat.boxes import written
 from tokenization.chat.options import MediaOptions
 
+FORBIDDEN_URL = "media_url_forbidden"  # the code of an error: nothing is fetched from there
 Kind = Literal["image", "video", "audio"]
 
 
@@ -16,11 +17,17 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
     text: str
 
 
+class Fetched(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What stood behind an http(s) URL, in the place of the URL."""
+
+    data: bytes
+
+
 class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
     kind: Kind
-    source: str  # a path or a data: URL, as the client wrote it; empty where there are frames
+    source: str | Fetched  # a path or a URL, as the client wrote it; empty where there are frames
     param: str  # the field it came from, for errors: "messages[1].content[3]"
-    frames: tuple[str, ...] = ()  # of a video that is a list of pictures: the source of each
+    frames: tuple[str | Fetched, ...] = ()  # of a video that is a list of pictures: the source of each
     options: MediaOptions = MediaOptions()  # what stood beside it; of these a picture has its pixel bounds and detail
 
 

@@ -1,4 +1,4 @@
-"""Reads the bytes of a medium from its data: URL or path."""
+"""Reads the bytes of a medium from its data: URL or path; those behind an http(s) URL are there by then."""
 
 import os
 import re
@@ -11,11 +11,16 @@ from urllib.parse import unquote, unquote_to_bytes
 import pybase64
 
 from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import FORBIDDEN_URL, Fetched
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 MAX_PATH = 4096  # the kernel opens no longer one
 SLICE = 65536  # characters
 FEW_SIGNS = 1 << 18  # percent signs that any data: URL may hold
+_NO_URLS = (
+    "media by http(s) are not enabled on this server (--allowed-media-domain names a host that they may come from); "
+    "send the bytes in a data: URL"
+)
 _FORM = "data:TYPE;base64,DATA (TYPE is image/png, or what the file is)"
 _OUTSIDE = (
     "this path is not a file that the server may open (it must be there, under a directory that the server was started "
@@ -33,12 +38,14 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_N
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def fetch(source: str, *, roots: Sequence[Path], max_bytes: int) -> bytes:
+def fetch(source: str | Fetched, *, roots: Sequence[Path], max_bytes: int) -> bytes:
     """The bytes of a `data:` URL, a `file://` URL, or a path, absolute or relative to the working directory or a root.
 
     Symbolic links below a root are not followed. Raises ChatError; its message is the same for every path
     that is no readable regular file under a root, so that it tells nothing of other files.
     """
+    if isinstance(source, Fetched):
+        return source.data
     if source[:5].lower() == "data:":
         return _read_data_url(source, max_bytes)
     scheme = _SCHEME.match(source)
@@ -53,7 +60,7 @@ def fetch(source: str, *, roots: Sequence[Path], max_bytes: int) -> bytes:
         decoded = path if len(path) > 3 * MAX_PATH else unquote(path)
         return _read_path("/" + decoded, roots, max_bytes)
     if name in ("http", "https"):
-        raise ChatError("http(s) URLs are not fetched; send the bytes in a data: URL")
+        raise ChatError(_NO_URLS, code=FORBIDDEN_URL)
     raise ChatError("this kind of URL is not supported; send the bytes in a data: URL")
 
 

@@ -7,7 +7,7 @@ from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
-from tokenization.chat.parts import Kind, Media
+from tokenization.chat.parts import Fetched, Kind, Media
 from tokenization.media.fetch import fetch
 
 
@@ -36,18 +36,19 @@ def fetch_source(media: Media, limits: MediaConfig, check: Check = go_on) -> Sou
 
     Whoever reads what was fetched calls `check` on the way, and so does this between the pictures of a list.
     """
-    pictures: Sequence[str] = media.frames
-    head, comma, _ = media.source[:64].partition(",")
+    pictures: Sequence[str | Fetched] = media.frames
+    source = "" if isinstance(media.source, Fetched) else media.source
+    head, comma, _ = source[:64].partition(",")
     kind = head.lower()
     joined = bool(comma) and kind.startswith("data:video/jpeg") and kind.endswith(";base64")
     if media.kind != "video" or not (joined or pictures):
         data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes)
         return Source(kind=media.kind, param=media.param, data=data, options=media.options, check=check)
-    n = media.source.count(",") if joined else len(pictures)  # before one of them is an object
+    n = source.count(",") if joined else len(pictures)  # before one of them is an object
     if n > limits.max_frames:
         raise ChatError(f"the video has {n} frames, at most {limits.max_frames} are allowed")
     if joined:
-        pictures = [f"data:;base64,{piece}" for piece in media.source.split(",")[1:]]
+        pictures = [f"data:;base64,{piece}" for piece in source.split(",")[1:]]
     frames: list[bytes] = []
     left = limits.max_file_bytes
     for picture in pictures:

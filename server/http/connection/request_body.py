@@ -106,6 +106,10 @@ class RequestBody:
         if not kept:
             self._budget.bodies.pop(self, None)
 
+    def hold(self, nbytes: int) -> bool:
+        """What was fetched for it counts as it does, until it ends. False: there is no room for that now."""
+        return self._budget.take(self, nbytes)
+
     def took(self, nbytes: int) -> None:
         """Bytes came, of the body or of what surrounds it."""
         self.begun = True

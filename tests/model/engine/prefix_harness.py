@@ -20,7 +20,7 @@ CHAT: Parts = ["look at this one first: ", PICTURE, "and say what it is"]
 def keyed(generate: Generate, parts: Parts) -> Generate:
     """As a worker will send it: each medium with a key of its bytes."""
     media = [part for part in parts if not isinstance(part, str)]
-    sources = [part.tobytes() if isinstance(part, Image.Image) else part.source.encode() for part in media]
+    sources = [part.tobytes() if isinstance(part, Image.Image) else str(part.source).encode() for part in media]
     found = [
         msgspec.structs.replace(item, key=sha256(source + repr(item.grid).encode()).digest())
         for item, source in zip(generate.prepared.media, sources, strict=True)

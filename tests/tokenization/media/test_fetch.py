@@ -87,7 +87,7 @@ def test_the_size_cap_of_data_urls_is_exact() -> None:
 
 @pytest.mark.parametrize("url", ["http://x/a.png", "https://x/a.png", "HTTP://127.0.0.1/", "http://ok\\@127.0.0.1/"])
 def test_http_is_not_enabled(url: str, root: Path) -> None:
-    assert "not fetched" in refused(url, root)
+    assert "--allowed-media-domain" in refused(url, root)
 
 
 @pytest.mark.parametrize(

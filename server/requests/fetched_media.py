@@ -1,0 +1,112 @@
+"""Media that a chat names by http(s): fetched, counted with its body, and put into their places."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from server.children.fetcher import Fetcher, FetcherDied
+from server.children.replies import NobodyUp
+from server.fetching.messages import FetchedPiece, FetchEnded
+from server.requests.prompts import run_together
+from server.requests.refusal import Refusal, internal, invalid_request, overloaded, unavailable
+from server.requests.request import ChatRequest
+from tokenization.chat.parts import FORBIDDEN_URL, Chat, Fetched, Media
+
+FAILED, TOO_LARGE = "media_fetch_failed", "media_too_large"
+MOST_URLS = 1024  # of one chat
+
+
+def by_url(source: str | Fetched) -> bool:
+    return isinstance(source, str) and source[:8].lower().startswith(("http://", "https://"))
+
+
+async def fetch_media(request: ChatRequest, fetcher: Fetcher) -> ChatRequest:
+    """The same request with bytes in the place of each URL. Raises Refusal, which names the part."""
+    chat = request.chat
+    if not isinstance(chat, Chat):
+        return request
+    params: dict[str, str] = {}  # by URL: one that stands there twice is fetched once
+    for medium in chat.media:
+        for source in (medium.source, *medium.frames):
+            if isinstance(source, str) and by_url(source):
+                params.setdefault(source, medium.param)
+    if not params:
+        return request
+    if len(params) > MOST_URLS:
+        message = f"the chat names {len(params)} media by URL; this server fetches {MOST_URLS}"
+        raise invalid_request(message, params[list(params)[MOST_URLS]], "too_many_parts")
+    found: dict[str, Fetched] = {}
+    download = _Download(request, fetcher, found)
+    await run_together([download.one(url, param) for url, param in params.items()])
+
+    def placed(medium: Media) -> Media:
+        frames = tuple(found.get(one, one) if isinstance(one, str) else one for one in medium.frames)
+        source = found.get(medium.source, medium.source) if isinstance(medium.source, str) else medium.source
+        return msgspec.structs.replace(medium, source=source, frames=frames)
+
+    turns = tuple(
+        msgspec.structs.replace(
+            turn, parts=tuple(placed(part) if isinstance(part, Media) else part for part in turn.parts)
+        )
+        for turn in chat.turns
+    )
+    return replace(request, chat=msgspec.structs.replace(chat, turns=turns))
+
+
+class _Download:
+    """The media of one request, which count together."""
+
+    def __init__(self, request: ChatRequest, fetcher: Fetcher, found: dict[str, Fetched]) -> None:
+        self._context = request.context
+        self._fetcher = fetcher
+        self._found = found
+        self._n = 0  # bytes so far
+
+    async def one(self, url: str, param: str) -> None:
+        """Raises Refusal."""
+        try:
+            job = await self._fetcher.begin(url, self._context.client)
+            pieces: list[bytes] = []
+            try:
+                ended = None
+                while ended is None:
+                    ended = self._taken(await job.next(), pieces, param)
+            finally:
+                self._fetcher.cancel(job)
+        except NobodyUp:
+            raise unavailable("nothing can be fetched now", "fetcher_down", retry_after=10) from None
+        except FetcherDied:
+            raise unavailable("the process that fetches media ended", "fetcher_died", retry_after=1) from None
+        if ended.outcome != "whole":
+            raise self._refused(ended, param)
+        self._found[url] = Fetched(data=await asyncio.to_thread(b"".join, pieces))
+
+    def _taken(
+        self, answers: Sequence[FetchedPiece | FetchEnded], pieces: list[bytes], param: str
+    ) -> FetchEnded | None:  # fmt: skip
+        """The last word, once it has come. Raises Refusal for more bytes than there is room for."""
+        body, most = self._context.body, self._fetcher.limits.max_bytes
+        for answer in answers:
+            if isinstance(answer, FetchEnded):
+                return answer
+            self._n += len(answer.data)
+            if self._n > most:
+                message = f"the media of this request by URL have more than {most >> 20} MiB (--max-fetched-mib)"
+                raise invalid_request(message, param, TOO_LARGE)
+            if body is not None and not body.hold(len(answer.data)):
+                raise overloaded("there is no room for what is fetched for this request", "bodies_full")
+            pieces.append(answer.data)
+        return None
+
+    def _refused(self, ended: FetchEnded, param: str) -> Refusal:
+        """What the client is told of a medium that did not come."""
+        if ended.outcome == "forbidden":
+            return invalid_request(ended.why, param, FORBIDDEN_URL)
+        if ended.outcome == "large":
+            most = self._fetcher.max_file_bytes
+            return invalid_request(f"the file is larger than the allowed {most} bytes", param, TOO_LARGE)
+        if ended.outcome == "failed":
+            return invalid_request(f"the medium could not be fetched: {ended.why}", param, FAILED)
+        return internal("a medium could not be fetched")

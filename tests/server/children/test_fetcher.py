@@ -1,0 +1,150 @@
+"""Who fetches next: bounds in all and for one client, turns among clients, and what follows from a death."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from configs.fetch import FetchConfig
+from server.children.fetcher import Fetcher, FetcherDied, FetchJob
+from server.children.replies import NobodyUp
+from server.children.supervisor import CRASH_LOOP_STARTS
+from server.fetching.messages import CancelFetch, Fetch, FetchedPiece, FetchEnded, FetcherPulse, FetcherReady
+from server.metrics import Metrics
+from tests.server.doubles import ChildDouble, config_of, kill_in, told_in, until
+
+
+def start_fetcher(fetcher: Fetcher) -> None:
+    child: Any = ChildDouble()
+    fetcher.on_started(child)
+    fetcher.on_message(FetcherReady())
+
+
+def play(scenario: Callable[[Fetcher], Coroutine[Any, Any, None]], *, wait: float = 60.0, **bounds: Any) -> None:
+    async def whole() -> None:
+        owner: Any = None  # only its own launch() would ask it
+        config = config_of(fetch=FetchConfig(domains=("a.test",), **bounds), wait_seconds=wait)
+        fetcher = Fetcher(config, owner, Metrics("tiny", "1.2.3"))
+        start_fetcher(fetcher)
+        await asyncio.wait_for(scenario(fetcher), 20)
+        if fetcher.child is not None and fetcher.child.alive:
+            kill_in(fetcher)
+        assert not fetcher._running and not fetcher.n_waiting and not fetcher._n_of, "nobody keeps a turn"
+
+    asyncio.run(whole())
+
+
+def ask(fetcher: Fetcher, *jobs: str) -> "list[asyncio.Task[FetchJob]]":
+    """Each is CLIENT/NAME."""
+    return [asyncio.create_task(fetcher.begin(f"http://a.test/{job}", job.partition("/")[0])) for job in jobs]
+
+
+def told(fetcher: Fetcher) -> list[str]:
+    return [said.url.removeprefix("http://a.test/") for said in told_in(fetcher) if isinstance(said, Fetch)]
+
+
+def end(fetcher: Fetcher, name: str, outcome: Any = "whole") -> None:
+    (number,) = (
+        said.request_id for said in told_in(fetcher) if isinstance(said, Fetch) and said.url.endswith(f"/{name}")
+    )
+    fetcher.on_message(FetchEnded(request_id=number, outcome=outcome))
+
+
+def test_so_many_at_once_and_of_one_client() -> None:
+    async def scenario(fetcher: Fetcher) -> None:
+        jobs = ask(fetcher, "a/1", "a/2", "a/3", "b/1", "c/1")
+        await until(lambda: told(fetcher) == ["a/1", "a/2", "b/1"])
+        assert fetcher.n_waiting == 2
+        end(fetcher, "a/1")
+        await until(lambda: fetcher.n_waiting == 1)
+        await until(lambda: told(fetcher)[-1] == "c/1")  # it was given least
+        end(fetcher, "b/1")
+        await until(lambda: told(fetcher)[-1] == "a/3")
+        await asyncio.gather(*jobs)
+
+    play(scenario, at_once=3, client_at_once=2)
+
+
+def test_pieces_and_the_last_word_reach_their_job() -> None:
+    async def scenario(fetcher: Fetcher) -> None:
+        (job,) = await asyncio.gather(*ask(fetcher, "a/1"))
+        fetcher.on_message(FetcherPulse())
+        fetcher.on_message(FetchedPiece(request_id=job.request_id, data=b"one"))
+        fetcher.on_message(FetchedPiece(request_id=job.request_id, data=b"two"))
+        end(fetcher, "1", "failed")
+        one, two, last = await job.next()
+        assert (
+            isinstance(one, FetchedPiece) and isinstance(two, FetchedPiece) and (one.data, two.data) == (b"one", b"two")
+        )
+        assert isinstance(last, FetchEnded) and last.outcome == "failed" and job.ended.is_set()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("when", ["waits", "has its turn", "is fetched"])
+def test_who_leaves_keeps_no_turn(when: str) -> None:
+    async def scenario(fetcher: Fetcher) -> None:
+        (first,) = await asyncio.gather(*ask(fetcher, "a/1"))
+        left, following = ask(fetcher, "b/1", "c/1")
+        await until(lambda: fetcher.n_waiting == 2)
+        if when != "waits":
+            end(fetcher, "a/1")
+        if when == "is fetched":
+            fetcher.cancel(await left)
+            (number,) = (
+                said.request_id for said in told_in(fetcher)[1:] if isinstance(said, Fetch) and "b/" in said.url
+            )
+            await until(lambda: CancelFetch(request_id=number) in told_in(fetcher))
+            assert fetcher.n_waiting == 1, "its turn lasts until the fetcher has let go"
+            end(fetcher, "b/1", "cancelled")
+        else:
+            left.cancel()
+            await asyncio.wait({left})
+        if when == "waits":
+            end(fetcher, "a/1")
+        await until(lambda: told(fetcher)[-1] == "c/1")
+        fetcher.cancel(first)  # it has ended: nothing is told
+        await following
+        end(fetcher, "c/1")
+
+    play(scenario, at_once=1)
+
+
+def test_a_death_fails_those_inside_and_the_others_wait_for_the_next() -> None:
+    async def scenario(fetcher: Fetcher) -> None:
+        inside, waiting = ask(fetcher, "a/1", "b/1")
+        job = await inside
+        kill_in(fetcher)
+        with pytest.raises(FetcherDied):
+            await job.next()
+        start_fetcher(fetcher)
+        await waiting
+        assert told(fetcher) == ["b/1"]
+        end(fetcher, "b/1")
+
+    play(scenario, at_once=1)
+
+
+def test_nobody_waits_for_one_that_does_not_come() -> None:
+    async def scenario(fetcher: Fetcher) -> None:
+        kill_in(fetcher)
+        with pytest.raises(NobodyUp):
+            await fetcher.begin("http://a.test/1", "a")
+
+    play(scenario, wait=0.05)
+
+
+def test_nobody_waits_for_one_that_cannot_be_started() -> None:
+    async def scenario(fetcher: Fetcher) -> None:
+        kill_in(fetcher)
+        (waiting,) = ask(fetcher, "a/1")
+        await until(lambda: fetcher.n_waiting == 1)
+        for _ in range(CRASH_LOOP_STARTS):
+            child: Any = ChildDouble()
+            fetcher.on_started(child)
+            kill_in(fetcher)
+        with pytest.raises(FetcherDied):
+            await waiting
+
+    play(scenario)

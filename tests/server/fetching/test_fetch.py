@@ -1,0 +1,132 @@
+"""Fetches of every kind, in a network of the test's own: what comes, what is refused, and who was connected to."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.network import corpus
+from tests.network.inside_fetcher import HEAD_SECONDS, SECONDS
+from tests.network.names import PUBLIC, PUBLIC6
+from tests.network.namespace import run_inside, why_not
+
+NO_NETWORK = why_not()
+pytestmark = pytest.mark.skipif(bool(NO_NETWORK), reason=f"no network of its own can be made here: {NO_NETWORK}")
+
+GOOD = [
+    "http://public.test/medium", f"http://{PUBLIC}/medium", "http://public6.test/medium", f"http://[{PUBLIC6}]/medium",
+    "HTTP://PUBLIC.test.:8080/medium#part", "http://bücher.test/medium", "http://public.test/chunks",
+    "http://two.test:81/medium", "https://public.test/medium", f"https://{PUBLIC}/medium",
+    *(f"http://public.test/redirect?status={status}&to=/medium" for status in corpus.STATUSES),
+    "http://public.test/redirect?status=302&to=//other.test:8080/medium",
+    "http://flips.test/redirect?status=302&to=/medium",
+]  # fmt: skip
+FAILED = {
+    "http://absent.test/medium": "cannot be resolved",
+    "http://public.test/huge-head": "is not whole, or is no HTTP",
+    "http://public.test/short": "is not whole, or is no HTTP",
+    "http://public.test/negative": "is not whole, or is no HTTP",
+    "http://public.test/two-lengths": "is not whole, or is no HTTP",
+    "http://public.test/garbage": "is not whole, or is no HTTP",
+    "http://public.test/close": "is not whole, or is no HTTP",
+    "http://public.test/empty": "the host's answer is empty",
+    "http://public.test/nowhere": "it redirects to nowhere",
+    "http://public.test/bomb?coding=gzip": "compresses it",
+    "http://public.test/bomb?coding=br": "compresses it",
+    **{
+        f"http://public.test/status?of={status}": f"answers with status {status}"
+        for status in (204, 206, 304, 404, 500, 300)
+    },
+    "http://public.test:82/medium": "does not take the connection",
+    "https://wrong-name.test/medium": "certificate cannot be verified",
+    "https://expired.test/medium": "certificate cannot be verified",
+    "https://self-signed.test/medium": "certificate cannot be verified",
+    "https://other.test/medium": "certificate cannot be verified",
+}  # fmt: skip
+SLOW = {
+    "http://public.test/trickle": f"it took more than {SECONDS:g} s",
+    "http://public.test/slow-head": f"did not begin its answer within {HEAD_SECONDS:g} s",
+    "http://public.test/interim": f"did not begin its answer within {HEAD_SECONDS:g} s",
+    "http://public.test/silent": f"did not begin its answer within {HEAD_SECONDS:g} s",
+    "http://silent.test/medium": f"did not begin its answer within {HEAD_SECONDS:g} s",
+    "https://public.test:8080/medium": f"did not begin its answer within {HEAD_SECONDS:g} s",  # it speaks no TLS
+}
+LARGE = ["http://public.test/endless", "http://public.test/lying"]
+
+
+def asked_inside(
+    directory: Path, urls: list[str], slow: Sequence[str] = (), *, tls: bool = False, **config: Any
+) -> dict[str, Any]:
+    config = {"domains": ["*"], **config}
+    given = json.dumps({"config": config, "urls": urls, "slow": list(slow), "tls": tls})
+    found: dict[str, Any] = json.loads(
+        run_inside(directory, "tests.network.inside_fetcher", str(directory), given=given)
+    )
+    return found
+
+
+def test_what_is_fetched_and_how_origins_fail(tmp_path: Path) -> None:
+    far = "/redirect?status=302&to=" + corpus.quoted("/redirect?status=302&to=" + corpus.quoted("/medium"))
+    three = f"http://public.test/redirect?status=302&to={corpus.quoted(far)}"
+    four = f"http://public.test/redirect?status=302&to={corpus.quoted(three)}"
+    urls = [*GOOD, three, *FAILED, *LARGE, four]
+    told = asked_inside(tmp_path, urls, tuple(SLOW), tls=True)
+    found = dict(zip([*urls, *SLOW], told["fetched"], strict=True))
+    for url in (*GOOD, three):
+        assert found[url]["outcome"] == "whole" and found[url]["good"], (url, found[url])
+    for url, why in {**FAILED, **SLOW}.items():
+        assert found[url]["outcome"] == "failed" and why in found[url]["why"], (url, found[url])
+    for url in LARGE:
+        assert found[url]["outcome"] == "large" and found[url]["nbytes"] <= 1 << 20, (url, found[url])
+    assert found[four]["outcome"] == "failed" and "more than 3 times" in found[four]["why"]
+    assert found["http://public.test/chunks"]["pieces"] == 1, "a byte a chunk is no message each"
+    assert max(found[url]["seconds"] for url in SLOW) < SECONDS + 3
+    assert told["asked"]["flips.test"] == 1 and told["forbidden"] == []
+    said = json.dumps([one["why"] for one in found.values()])
+    assert "secret" not in said and PUBLIC not in said
+    heads = "".join(told["requests"]).lower()
+    assert "cookie" not in heads and "authorization" not in heads and "user-agent: pixelferry/test" in heads
+    assert "accept-encoding: identity" in heads
+
+
+def test_nothing_of_the_corpus_is_connected_to(tmp_path: Path) -> None:
+    urls = corpus.all_forbidden()
+    told = asked_inside(tmp_path, urls)
+    not_refused = [(url, one) for url, one in zip(urls, told["fetched"], strict=True) if one["outcome"] != "forbidden"]
+    # A name that no resolver knows leads nowhere: that is not the URL's fault.
+    assert [url for url, one in not_refused if "cannot be resolved" not in one["why"]] == []
+    assert len(not_refused) <= 1, not_refused
+    assert told["forbidden"] == [] and len(urls) > 150
+    assert told["connected"] and all("secret" not in one["why"] for one in told["fetched"])
+
+
+def test_the_listener_sees_what_would_be_connected_to(tmp_path: Path) -> None:
+    """The same corpus with all networks open: the listener counts, so that its 0 above says something."""
+    urls = [*corpus.addresses(), *corpus.names()]
+    told = asked_inside(tmp_path, urls, networks=["0.0.0.0/0", "::/0"])
+    assert len(told["forbidden"]) > 60
+    assert {"127.0.0.1", "169.254.169.254", "10.0.0.1", "::1"} <= {where for where, _ in told["forbidden"]}
+
+
+def test_through_a_proxy_names_count_and_nobody_else_is_asked(tmp_path: Path) -> None:
+    """The proxy resolves them, and guards addresses."""
+    domains, proxy = ["public.test", "private.test", "refused.test"], "http://192.0.2.9:3128"
+    good = ["http://public.test/medium", "https://public.test/medium", "http://private.test/medium"]
+    bad = {
+        "http://other.test/medium": "forbidden",
+        "http://10.0.0.1/medium": "forbidden",
+        "http://public.test/redirect?status=302&to=http://10.0.0.1/medium": "forbidden",
+        "http://public.test/redirect?status=302&to=http://other.test/medium": "forbidden",
+        "http://refused.test/medium": "failed",
+        "https://refused.test/medium": "failed",
+    }
+    told = asked_inside(tmp_path, [*good, *bad], tls=True, domains=domains, proxy=proxy)
+    found = [one["outcome"] for one in told["fetched"]]
+    assert found == ["whole"] * 3 + list(bad.values())
+    asked = {line.split()[1] for line in told["proxied"]}
+    assert told["asked"] == {} and {urlsplit(url).hostname or url.partition(":")[0] for url in asked} == set(domains)
+    assert "CONNECT public.test:443 HTTP/1.1" in told["proxied"]
+    assert told["fetched"][-1]["why"] == "the proxy refuses it"
