@@ -141,7 +141,7 @@ class CompletionSerializer:
         return opening + self._chunk(prepared, {"index": index, "delta": added, **self._beside(delta)})
 
     def _opening(self, prepared: Prepared, index: int) -> bytes:
-        """The role, and what stands in front; in the first chunk of all the prompt's ids, too, where they are wanted."""
+        """The role, and what stands in front; in the first chunk also the prompt's ids, where they are wanted."""
         ids = {} if self._n_tokens else self._ids_of(prepared)
         self._n_tokens[index] = 0
         role = {"role": "assistant", "content": self._asked.lead}
