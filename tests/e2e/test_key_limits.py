@@ -14,7 +14,7 @@ from tests.e2e.running import RunningServer, until
 
 KEYS = {"a": "sk-a-geheim", "b": "sk-b-geheim", "b-next": "sk-b-next-geheim"}  # the last two have one label
 CHAT: Any = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
-LONG: Any = {**CHAT, "max_tokens": 2000, "ignore_eos": True, "stream": True}
+LONG: Any = {**CHAT, "n": 4, "max_tokens": 30000, "ignore_eos": True, "stream": True}
 PER_MINUTE = 12
 
 
