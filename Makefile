@@ -74,7 +74,7 @@ vllm-tests: build/clients/vllm/.fetched
 	$(BIN)/python -m tests.clients.vllm_tests $(ARGS)
 
 build/clients/%/.made: tests/clients/pins/%.txt $(STAMP)
-	@echo "making build/clients/$*: downloads about 60 packages; half a minute"
+	@echo "making build/clients/$*: downloads 60 to 120 packages; a minute"
 	rm -rf build/clients/$*
 	$(BIN)/python -m venv build/clients/$*
 	build/clients/$*/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps --requirement $<

@@ -104,8 +104,10 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
         "prefer PIXELFERRY_API_KEY or api_key_file", name="api_key", kind="secrets",
     )] = ()  # SHA-256 of each: a configuration that is printed shows no key
     api_key_file: Annotated[Path | None, Setting(
-        "file with one key a line, read again when it changes", kind="file"
+        "file with one key a line, alone or as LABEL KEY, read again when it changes", kind="file"
     )] = None
+    key_requests_per_minute: Annotated[int | None, Setting("requests of one API key in a minute", 1, 1_000_000)] = None
+    key_concurrency: Annotated[int | None, Setting("unfinished requests of one API key", 1, 1_000_000)] = None
     ssl_certfile: Annotated[Path | None, Setting(
         "certificate chain in PEM: the server speaks TLS and nothing else", kind="file"
     )] = None

@@ -1,8 +1,7 @@
 """The flags of `vllm serve`, one by one: what is typed here instead, or why there is nothing to type.
 
-The list is that of vLLM's main branch of August 2026, about release 0.29 (vllm/engine/arg_utils.py,
-vllm/entrypoints/openai/cli_args.py), with flags that earlier releases had. Those that have the same name here are not
-in it.
+The list is that of release 0.33 (vllm/engine/arg_utils.py, vllm/entrypoints/common/cli_args.py), with flags that
+earlier releases had. `make vllm-tests` compares it with these files.
 """
 
 from dataclasses import dataclass
@@ -40,10 +39,13 @@ _SPLIT = "one server computes the whole answer"
 _CHECKPOINT = "it is read from the checkpoint"
 
 FLAGS: tuple[VllmFlag, ...] = (
-    *_ours("--kv-cache-share, a share of what is left beside the weights", "--gpu-memory-utilization"),
+    *_ours(
+        "--kv-cache-share, a share of what is left beside the weights", "--gpu-memory-utilization",
+        "--device-memory-utilization",
+    ),
     *_ours("--kv-cache-mib, in MiB", "--kv-cache-memory-bytes", "--num-gpu-blocks-override"),
-    *_ours("--max-seqs", "--max-num-seqs"),
-    *_ours("--max-batched-tokens", "--max-num-batched-tokens"),
+    *_ours("--max-seqs", "--max-num-seqs", "--max-num-active-seqs"),
+    *_ours("--max-batched-tokens", "--max-num-batched-tokens", "--max-num-scheduled-tokens"),
     *_ours("--allow-media-root", "--allowed-local-media-path"),
     *_ours("--allowed-media-domain, once for each; none by default", "--allowed-media-domains"),
     *_ours("--max-items, of all kinds together", "--limit-mm-per-prompt"),
@@ -53,6 +55,9 @@ FLAGS: tuple[VllmFlag, ...] = (
     *_ours("--model ORG/NAME@REVISION", "--revision"),
     *_ours("--workers", "--api-server-count", "-asc", "--renderer-num-workers", "--tokenizer-pool-size"),
     *_ours("--max-requests", "--max-num-queued-reqs"),
+    *_ours("--max-asked-tokens for one body, --max-requests for all", "--max-num-queued-tokens"),
+    *_ours("--step-seconds for a step, --pulse-seconds for silence", "--watchdog-config"),
+    *_ours("the variable ASCEND_RT_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES", "--device-ids"),
     *_ours("--drain-seconds", "--shutdown-timeout"),
     *_ours("--max-head-kib", "--h11-max-incomplete-event-size"),
     *_ours("--log-level", "--uvicorn-log-level"),
@@ -68,8 +73,10 @@ FLAGS: tuple[VllmFlag, ...] = (
     *_not_needed(
         _CHECKPOINT, "--tokenizer", "--tokenizer-mode", "--tokenizer-revision", "--hf-config-path", "--config-format",
         "--load-format", "--generation-config", "--chat-template-content-format", "--runner", "--convert", "--task",
-        "--model-impl",
+        "--model-impl", "--ignore-patterns", "--pt-load-map-location", "--safetensors-load-strategy",
+        "--safetensors-prefetch-num-threads", "--safetensors-prefetch-block-size",
     ),
+    *_not_needed("the log tells how far the weights are", "--use-tqdm-on-load"),
     *_not_needed("prompts are prefilled in chunks anyhow", "--enable-chunked-prefill", "--disable-chunked-mm-input"),
     *_not_needed(
         _GRAPHS, "--cudagraph-capture-sizes", "--max-cudagraph-capture-size", "--max-seq-len-to-capture",
@@ -78,7 +85,9 @@ FLAGS: tuple[VllmFlag, ...] = (
     *_not_needed(
         "one way of computing it is chosen for the device", "--attention-backend", "--attention-config", "-ac",
         "--mm-encoder-attn-backend", "--disable-cascade-attn", "--kernel-config", "--enable-flashinfer-autotune",
-        "--override-attention-dtype", "--ir-op-priority", "--additional-config",
+        "--override-attention-dtype", "--ir-op-priority", "--additional-config", "--linear-backend", "--monokernel",
+        "--jit-monitor-mode", "--jit-monitor-verbose", "--mm-encoder-attn-dtype", "--mm-device-do-normalize",
+        "--mm-processor-device", "--use-fp64-gumbel",
     ),
     *_not_needed("what a request asks for by `seed` counts", "--seed"),
     *_not_needed("up to 20, with bounds on what a body asks for (--max-asked-tokens)", "--max-logprobs"),
@@ -86,7 +95,8 @@ FLAGS: tuple[VllmFlag, ...] = (
     *_not_needed(
         "clients take turns (--client-share)", "--scheduling-policy", "--scheduler-cls",
         "--max-num-partial-prefills", "--max-long-partial-prefills",
-        "--long-prefill-token-threshold",
+        "--long-prefill-token-threshold", "--long-prefill-token-threshold-adaptive", "--prefill-schedule-interval",
+        "--scheduler-reserve-full-isl", "--watermark",
     ),
     *_not_needed("tokens leave as they come", "--stream-interval"),
     *_not_needed(
@@ -97,12 +107,29 @@ FLAGS: tuple[VllmFlag, ...] = (
         "a request asks for it itself", "--return-tokens-as-token-ids", "--enable-per-request-metrics",
         "--enable-force-include-usage",
     ),
-    *_not_needed("/metrics has them", "--disable-log-stats", "--kv-cache-metrics", "--enable-mfu-metrics"),
+    *_not_needed(
+        "/metrics has them", "--disable-log-stats", "--kv-cache-metrics", "--kv-cache-metrics-sample",
+        "--enable-mfu-metrics", "--cudagraph-metrics", "--aggregate-engine-logging",
+        "--enable-logging-iteration-details", "--show-hidden-metrics-for-version",
+    ),
+    *_not_needed("the edges of histograms are those that vLLM has by itself", "--custom-histogram-buckets"),
+    *_not_needed("it is a digest of version, model and dtype", "--fingerprint-mode", "--fingerprint-value"),
+    *_not_needed("a defect is logged with its traceback", "--log-error-stack"),
+    *_not_needed("a silent stream sends a comment after 15 s", "--sse-keep-alive-interval"),
+    *_not_needed("a head has at most 256 fields", "--h11-max-header-count"),
+    *_not_needed("an unknown variable of ours stops the start in any case", "--fail-on-environ-validation"),
+    *_not_needed("the bounds of the server hold, whatever a request says of its media", "--trust-request-mm-kwargs"),
+    *_not_needed("arguments are always held to the schema", "--tool-strict-level"),
+    *_not_needed("a prefix is found by whole blocks", "--prefix-match-unit", "--prefix-cache-retention-interval"),
+    *_not_needed(
+        "media reach the engine through shared memory anyhow", "--enable-shm-tensor-arena", "--mm-tensor-ipc",
+        "--mm-ipc-gpu-memory-gb", "--mm-hasher-algorithm", "--mm-shm-cache-max-object-size-mb",
+    ),
     *_not_needed(
         "no request's words are logged", "--enable-log-requests", "--enable-log-outputs", "--enable-log-deltas",
         "--max-log-len",
     ),
-    *_not_needed("there is no page of documentation to hide", "--disable-fastapi-docs", "--enable-offline-docs"),
+    *_not_needed("the page of /docs is fetched from nowhere", "--disable-fastapi-docs", "--enable-offline-docs"),
     *_not_needed("memory is measured at start in any case", "--skip-mm-profiling"),
     *_not_needed("the vocabulary is always loaded", "--skip-tokenizer-init"),
     *_not_needed("what a page of an allowed origin may send is fixed", "--allowed-methods", "--allowed-headers"),
@@ -114,33 +141,73 @@ FLAGS: tuple[VllmFlag, ...] = (
         "--decode-context-parallel-size", "-dcp", "--prefill-context-parallel-size", "-pcp", "--enable-expert-parallel",
         "-ep", "--distributed-executor-backend", "--nnodes", "-n", "--node-rank", "-r", "--master-addr",
         "--master-port", "--headless", "--mm-encoder-tp-mode", "--disable-custom-all-reduce", "--worker-cls",
-        "--enable-eplb", "--eplb-config", "--enable-dbo", "--all2all-backend",
+        "--enable-eplb", "--eplb-config", "--enable-dbo", "--all2all-backend", "-dph", "-dpe", "-dpm",
+        "--data-parallel-multi-port-external-lb", "--dp-supervisor-probe-interval-s",
+        "--dp-supervisor-probe-timeout-s", "--dp-supervisor-probe-failure-threshold", "--dp-sync-interval",
+        "--disable-nccl-for-dp-synchronization", "--dcp-comm-backend", "--dcp-q-replicate",
+        "--dcp-kv-cache-interleave-size", "--cp-kv-cache-interleave-size", "--distributed-timeout-seconds",
+        "--cpu-distributed-timeout-seconds", "--numa-bind", "--numa-bind-nodes", "--numa-bind-cpus", "--enable-hc-sp",
+        "--enable-batch-sharded-sampling", "--enable-ep-weight-filter", "--enable-elastic-ep",
+        "--elastic-ep-max-dp-size", "--ubatch-size", "--dbo-decode-token-threshold", "--dbo-prefill-token-threshold",
+        "--expert-placement-strategy", "--max-parallel-loading-workers", "--ray-workers-use-nsight",
+        "--enable-fault-tolerance", "--fault-tolerance-config", "--enable-nccl-comm-suspend", "--moe-backend",
     ),
-    *_absent(_SPLIT, "--kv-transfer-config", "--kv-events-config", "--ec-transfer-config", "--weight-transfer-config"),
+    *_absent(
+        "no model here has such layers", "--mamba-backend", "--mamba-ssu-algorithm",
+        "--enable-mamba-cache-stochastic-rounding", "--mamba-cache-philox-rounds", "--mamba-block-size",
+        "--mamba-cache-dtype", "--mamba-cache-mode", "--mamba-ssm-cache-dtype",
+        "--enable-mamba-shared-prefix-checkpoint", "--use-replayssm", "--replayssm-buffer-len",
+        "--gdn-prefill-backend", "--kda-prefill-backend", "--kda-decode-backend", "--sparse-indexer-topk-backend",
+        "--swa-bounded-replay", "--disable-hybrid-kv-cache-manager", "--engram-config", "--diffusion-config", "-dc",
+    ),
+    *_absent(
+        _SPLIT, "--kv-transfer-config", "--kv-events-config", "--ec-transfer-config", "--ec-manager-config",
+        "--weight-transfer-config", "--tokens-only", "--enable-scale-out",
+    ),
     *_absent(
         "weights and cache are served in the dtypes of --dtype", "--quantization", "-q", "--kv-cache-dtype",
-        "--calculate-kv-scales", "--kv-cache-dtype-skip-layers",
+        "--calculate-kv-scales", "--kv-cache-dtype-skip-layers", "--quantization-config",
+        "--allow-deprecated-quantization", "--mm-encoder-fp8-scale-path", "--mm-encoder-fp8-scale-save-path",
+        "--mm-encoder-fp8-scale-save-margin",
     ),
     *_absent(
         "adapters are not served", "--enable-lora", "--lora-modules", "--max-loras", "--max-lora-rank", "--lora-dtype",
-        "--max-cpu-loras", "--fully-sharded-loras", "--default-mm-loras",
+        "--max-cpu-loras", "--fully-sharded-loras", "--default-mm-loras", "--lora-target-modules",
+        "--max-lora-cls-labels", "--enable-tower-connector-lora", "--enable-moe-shared-loras",
+        "--enable-mixed-moe-lora-format", "--specialize-active-lora",
     ),
-    *_absent("tokens are not guessed ahead", "--speculative-config", "--speculative-model", "--num-speculative-tokens"),
+    *_absent(
+        "tokens are not guessed ahead", "--speculative-config", "-sc", "--speculative-model",
+        "--num-speculative-tokens", "--spec-method", "--spec-model", "--spec-tokens",
+        "--per-request-spec-decode-metrics",
+    ),
     *_ours("--prefix-cache on or off; it is on", "--enable-prefix-caching", "--no-enable-prefix-caching"),
     *_not_needed("blocks are named by SHA-256", "--prefix-caching-hash-algo"),
     *_absent(
         "of processed media nothing is kept", "--kv-sharing-fast-prefill", "--mm-processor-cache-gb",
         "--mm-processor-cache-type", "--disable-mm-preprocessor-cache",
     ),
-    *_absent(
-        "constrained decoding is not served", "--guided-decoding-backend", "--structured-outputs-config",
-    ),
+    *_not_needed("llguidance holds every form", "--guided-decoding-backend", "--structured-outputs-config"),
     *_not_needed(
         "a model's family says how it calls tools", "--enable-auto-tool-choice", "--tool-call-parser",
     ),
     *_absent("no code from outside reads calls of tools, and none is run", "--tool-parser-plugin", "--tool-server"),
     *_absent("give no tools where none may be called", "--exclude-tools-when-tool-choice-none"),
-    *_absent("no model here thinks aloud", "--reasoning-parser", "--reasoning-parser-plugin", "--enable-reasoning"),
+    *_absent(
+        "no model here thinks aloud", "--reasoning-parser", "--reasoning-parser-plugin", "--enable-reasoning",
+        "--reasoning-config", "--reasoning-effort-map", "--anthropic-disabled-thinking-effort",
+        "--cohere-is-reasoning-model", "--cohere-format",
+    ),
+    *_absent("log-probabilities have one form", "--logprobs-mode"),
+    *_absent(
+        "an answer shows its tokens and their log-probabilities, no more", "--aux-output-config",
+        "--enable-return-routed-experts", "--return-sampling-mask", "--enable-trace-replay",
+    ),
+    *_absent("answers bear no watermark", "--watermark-config"),
+    *_absent("no embeddings or scores are computed", "--enable-flash-late-interaction"),
+    *_absent("no route tells a template or a vocabulary", "--enable-tokenizer-info-endpoint"),
+    *_absent("it speaks HTTP", "--grpc", "--grpc-port"),
+    *_absent("no profiler is built in", "--profiler-config", "--enable-layerwise-nvtx-tracing"),
     *_absent(
         "the checkpoint's own configuration counts, and its template or that of --chat-template",
         "--trust-request-chat-template", "--default-chat-template-kwargs", "--hf-overrides",
@@ -153,14 +220,22 @@ FLAGS: tuple[VllmFlag, ...] = (
     *_absent("a web page sends no cookie or key by itself", "--allow-credentials"),
     *_absent(
         "no code from outside is loaded", "--middleware", "--logits-processors", "--logits-processor-pattern",
-        "--io-processor-plugin", "--model-loader-extra-config", "--worker-extension-cls",
+        "--io-processor-plugin", "--model-loader-extra-config", "--worker-extension-cls", "--model-class-overrides",
     ),
     *_absent("weights stay on the device", "--cpu-offload-gb", "--swap-space", "--enable-sleep-mode",
-             "--kv-offloading-size", "--offload-backend"),
-    *_absent("log lines have two forms, --log-format", "--log-config-file"),
+             "--kv-offloading-size", "--kv-offloading-backend", "--offload-backend", "--cpu-offload-params",
+             "--offload-params", "--offload-group-size", "--offload-num-in-group", "--offload-prefetch-step",
+             "--sleep-mode-backend", "--sleep-mode-offload-cudagraph", "--sleep-preserve-parameter-names",
+             "--enable-cumem-allocator"),
+    *_absent("log lines have two forms, --log-format", "--log-config-file", "--logging-config"),
     *_absent(
         "prompts are texts, ids and media", "--enable-prompt-embeds", "--enable-mm-embeds", "--language-model-only",
-        "--interleave-mm-strings", "--video-pruning-rate", "--mm-encoder-only", "--pooler-config",
+        "--interleave-mm-strings", "--video-pruning-rate", "--video-pruning-method", "--mm-encoder-only",
+        "--pooler-config",
     ),
 )  # fmt: skip
+ALIKE = (
+    "--model", "--served-model-name", "--chat-template", "--dtype", "--max-model-len", "--block-size", "--host",
+    "--port", "--api-key", "--allowed-origins", "--root-path", "--ssl-certfile", "--ssl-keyfile", "--log-level",
+)  # fmt: skip  # the same name here
 BY_NAME = {flag.name: flag for flag in FLAGS}

@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/: the map of modules, the tables of settings, of vLLM's fields and of families."""
+"""Writes the generated parts of docs/: the map of modules, the tables of settings, of others' names and of families."""
 
 import argparse
 import ast
@@ -7,12 +7,14 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from configs.setting import Setting
 from configs.settings import SECTIONS, SETTINGS
+from configs.vllm_flags import ALIKE
 from configs.vllm_flags import FLAGS as VLLM_FLAGS
+from docs import mindie
 from server import model_table
 from server.http.routes.vllm_fields import FIELDS
 
@@ -116,10 +118,20 @@ def fields() -> str:
 
 
 def flags() -> str:
-    """The flags of vLLM's server that are not called the same here; those that are told the same share a row."""
+    """The flags of vLLM's server; those that are told the same share a row."""
     lines = ["| flags of vLLM | | |", "|---|---|---|"]
+    lines.append(f"| {', '.join(f'`{name}`' for name in ALIKE)} | ours | the same |")
     for (kind, told), found in itertools.groupby(VLLM_FLAGS, lambda flag: (flag.kind, flag.told)):
         lines.append(f"| {', '.join(f'`{flag.name}`' for flag in found)} | {kind} | {told} |")
+    return "\n".join(lines)
+
+
+def counterparts(rows: Mapping[str, Sequence[mindie.Counterpart]], title: str) -> str:
+    """What names of others are here, in groups."""
+    lines = [f"| | {title} | | |", "|---|---|---|---|"]
+    for group, found in rows.items():
+        for row in found:
+            lines.append(f"| {group} | {', '.join(f'`{name}`' for name in row.names)} | {row.kind} | {row.told} |")
     return "\n".join(lines)
 
 
@@ -138,7 +150,12 @@ def pages(repo: Path) -> dict[Path, str]:
     generated = {
         "map.md": {"modules": modules(repo)},
         "configuration.md": {"settings": settings()},
-        "compat.md": {"fields": fields(), "flags": flags()},
+        "compat.md": {"fields": fields()},
+        "migrating.md": {
+            "flags": flags(),
+            "keys": counterparts(mindie.KEYS, "MindIE"),
+            "requests": counterparts(mindie.FIELDS, "field"),
+        },
         "models.md": {"families": model_table.as_markdown()},
     }
     found = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from configs.serve import HttpConfig
 from server.children.supervisor import StartFailed
+from server.http.middleware.key_limits import KeyLimits
 from server.http.middleware.keys import ApiKeys, KeyFileError
 
 
@@ -61,10 +62,17 @@ def check_tls(config: HttpConfig) -> None:
 
 def keys_of(config: HttpConfig) -> ApiKeys | None:
     """The keys that were asked for; None where everybody may ask. Raises StartFailed."""
+    per_minute, at_once = config.key_requests_per_minute, config.key_concurrency
+    limits = None if per_minute is at_once is None else KeyLimits(per_minute, at_once)
     if not config.api_keys and config.api_key_file is None:
+        if limits is not None:
+            flag = "--key-concurrency" if per_minute is None else "--key-requests-per-minute"
+            raise StartFailed(
+                f"{flag} counts by API keys, and there are none: set PIXELFERRY_API_KEY or --api-key-file"
+            )
         return None
     try:
-        return ApiKeys(config.api_keys, config.api_key_file)
+        return ApiKeys(config.api_keys, config.api_key_file, limits=limits)
     except KeyFileError as error:
         raise StartFailed(str(error)) from None
 

@@ -147,7 +147,10 @@ def _keys(http: HttpConfig) -> str:
     """How many there are, or where they stand; never one of them."""
     given = [str(len(http.api_keys))] if http.api_keys else []
     given += [f"those in {http.api_key_file}"] if http.api_key_file else []
-    return " and ".join(given) or "none: whoever reaches the address may ask"
+    limits = [f"{http.key_requests_per_minute} requests a minute"] if http.key_requests_per_minute else []
+    limits += [f"{http.key_concurrency} at once"] if http.key_concurrency else []
+    told = f"; each may make {', '.join(limits)}" if limits else ""
+    return " and ".join(given) + told if given else "none: whoever reaches the address may ask"
 
 
 def _image_pixels(most: int, own: PixelBounds | None) -> str:

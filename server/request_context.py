@@ -4,7 +4,7 @@ Moments are of time.monotonic(), None as long as nothing has come so far.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,6 +41,7 @@ class RequestContext:
     body: HeldBody | None = None  # None of a request that did not come over HTTP
     wants_timings: bool = False  # the client asks for the seconds of its stages
     key: str = ""  # the digest of its API key
+    count: Callable[[], None] | None = None  # counts it against what its key may ask for; raises Refusal
     client: str = ""  # who asks, as far as the workers' time is shared: known by its key or address
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompts, those that the engine had in its cache

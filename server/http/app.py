@@ -115,12 +115,17 @@ class RequestReader:
         self.version = version
         self._bodies = BodyReader()
 
-    async def read(self, http: Request, read: ReadRequest[R]) -> tuple[R, RequestContext]:
-        """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError."""
+    async def read(self, http: Request, read: ReadRequest[R], *, computes: bool = True) -> tuple[R, RequestContext]:
+        """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError.
+
+        computes: the engine or a worker works for it: it counts against what its key may ask for.
+        """
         context = context_of(http.scope)
         error = self.service.admission.refusal(context.client)
         if error is not None:
             raise error
+        if computes and context.count is not None:
+            context.count()
         require_json(http.headers.get("content-type"))
         body = context.body
         assert body is not None, "a request over HTTP has one"
@@ -191,7 +196,7 @@ def add_text_routes(app: FastAPI, requests: RequestReader) -> None:
 
     @app.post("/detokenize")
     async def detokenize(http: Request) -> Response:
-        asked, _ = await requests.read(http, read_detokenize)
+        asked, _ = await requests.read(http, read_detokenize, computes=False)
         vocab_size = service.ready_engine.vocab_size
         return json_response(detokenized(asked, card.tokenizer, vocab_size, service.max_model_len))
 

@@ -107,6 +107,7 @@ class Sums:
     supposed: int = 0  # further tokens of theirs, as long as nobody knows: of a text as many as characters
     echoed: bool = False  # the prompts stand in front of their answers
     chars: int = 0  # of all prompts that are texts
+    lead: int = 0  # characters in front of each answer to a chat
     stops: int = 0  # characters of the stop strings
     ids: Mapping[str, int] = field(default_factory=dict)  # that go to the engine with each prompt, by parameter
 
@@ -114,7 +115,7 @@ class Sums:
         """Tokens, and bytes.
 
         prompts + n x (answers + prompts that are scored) x (2 for each log-probability of a token, 1 where none is)
-        n x (texts and lists of the answers, with prompts that are shown) + prompts x (ids of parameters + n x stops)
+        n x (texts and lists of the answers, with what is shown of prompts) + prompts x (ids of parameters + n x stops)
 
         Each prompt with each of its answers is at most the model's length. What stands in an answer is counted as JSON,
         as wide as the vocabulary allows.
@@ -124,7 +125,7 @@ class Sums:
         entry = ENTRY + (limits.text if self.legacy else limits.spelled)
         entries = self.listed + (self.legacy and self.listed > 0)
         tokens = self.n * self.supposed * weight
-        nbytes = BODY + self.n * CHAR * self.chars * self.echoed
+        nbytes = BODY + self.n * CHAR * (self.chars * self.echoed + self.lead)
         nbytes += len(self.prompts) * (ID * sum(self.ids.values()) + self.n * IN_MEMORY * self.stops)
         longest = self.room if self.max_tokens is None else self.max_tokens
         for prompt in self.prompts:
@@ -141,7 +142,7 @@ class Sums:
         fewer: dict[str, Sums] = {
             "n": replace(self, n=1),
             "logprobs": replace(self, listed=0),
-            "echo": replace(self, scored=False, supposed=0, echoed=False),
+            "echo": replace(self, scored=False, supposed=0, echoed=False, lead=0),
             "prompt": replace(self, prompts=self.prompts[:1], supposed=self.supposed // n, chars=self.chars // n),
             "stop": replace(self, stops=0),
         }
@@ -181,6 +182,7 @@ def sums_of(
         supposed=supposed if scored and lengths is None else 0,
         echoed=first.echoes,
         chars=chars,
+        lead=len(first.lead),
         stops=sum(map(len, sampling.stop)),
         ids={
             "bad_words": bad_ids,

@@ -31,6 +31,7 @@ class ChatRequest:
     grounding: Grounding = "none"
     cache_salt: str = ""  # with another one nothing is shared that caches keep
     echoes: bool = False  # the prompt stands in front of each answer
+    lead: str = ""  # a text that stands in front of each answer to a chat
     grammar: Grammar | None = None  # that the answer is held to
     tools: ToolOffer | None = None  # that the answer may call
     prompt_only: bool = False  # no token is generated but the one that log-probabilities of the prompt come with

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 PICTURE = (Path(__file__).resolve().parents[2] / "examples" / "media" / "red-circle.png").read_bytes()
 PICTURE_URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
-QUESTION = "What is in this picture?"
+QUESTION, AGAIN = "What is in this picture?", "What colour is it?"  # the second one of a second turn
 TOKENS = 256  # room for a call by a small vocabulary, where a word takes many
 URL, MODEL = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
 KEY = "none"  # the server asks for none; clients insist on one

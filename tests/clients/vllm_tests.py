@@ -4,6 +4,7 @@ The tests come from vLLM's sdist on the package index, by its digest. That list 
 can pass with small models, and of those that fail the reason.
 """
 
+import ast
 import hashlib
 import io
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
+from configs.vllm_flags import ALIKE, BY_NAME
 from constraints.index import IndexFailure, configured
 from tests.clients.run import BUILD
 from tests.e2e.running import REPO
@@ -27,7 +29,9 @@ from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 NAME = "vllm-0.33.0"
 DIGEST = "f4c33c2503d52bb411146afa9618a4f48bed68912f617e6803ac8d76e4c74112"  # SHA-256 of the sdist
 HOME = (BUILD / "vllm").resolve()
+DEMO = REPO / "model" / "embedded" / "pixelferry-demo"
 LIST = Path(__file__).with_name("vllm_tests.txt")
+OF_FLAGS = ("vllm/engine/arg_utils.py", "vllm/entrypoints/common/cli_args.py")
 CONTEXTS = {"demo": 4096, "random": 32768}  # tokens
 
 
@@ -47,7 +51,7 @@ def listed() -> list[Listed]:
 
 
 def fetch() -> None:
-    """Unpack the sdist's `tests`. Raises IndexFailure, and ValueError where the file is another."""
+    """Unpack the sdist's `tests`, and what declares its flags. Raises IndexFailure, ValueError for another file."""
     with closing(configured()) as index:
         content = index.file("vllm", f"{NAME}.tar.gz")
     if (digest := hashlib.sha256(content).hexdigest()) != DIGEST:
@@ -56,7 +60,7 @@ def fetch() -> None:
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         for member in archive.getmembers():
             member.name = member.name.removeprefix(f"{NAME}/")
-            if member.name.startswith("tests/"):
+            if member.name.startswith("tests/") or member.name in OF_FLAGS:
                 archive.extract(member, HOME, filter="data")
 
 
@@ -74,6 +78,7 @@ def random_checkpoint(path: Path) -> Path:
         if not (text.isascii() and text.isprintable() and text):
             head[row] = 0
     save_file(tensors, path / "model.safetensors")
+    shutil.copy(DEMO / "chat_template.json", path)  # which shows tools
     return path
 
 
@@ -82,9 +87,7 @@ def outcomes(model: str, tests: Sequence[str], words: Sequence[str]) -> dict[str
     found, asked = HOME / f"{model}.outcomes", HOME / f"{model}.ids"
     found.unlink(missing_ok=True)
     asked.write_text("\n".join(tests))
-    checkpoint = REPO / "model" / "embedded" / "pixelferry-demo"
-    if model == "random":
-        checkpoint = random_checkpoint(HOME / "random")
+    checkpoint = random_checkpoint(HOME / "random") if model == "random" else DEMO
     told = {
         "VLLM_TESTS_CHECKPOINT": str(checkpoint), "VLLM_TESTS_CONTEXT": str(CONTEXTS[model]),
         "VLLM_TESTS_OUTCOMES": str(found), "PYTHONPATH": str(Path(__file__).parent), "HF_HUB_OFFLINE": "1",
@@ -111,8 +114,21 @@ def outcomes(model: str, tests: Sequence[str], words: Sequence[str]) -> dict[str
     return passed
 
 
+def declared_flags() -> set[str]:
+    """Those of `vllm serve`, by its sources: what they add to a parser, and the fields of the front end's arguments."""
+    found: set[str] = set()
+    for name in OF_FLAGS:
+        for node in ast.walk(ast.parse((HOME / name).read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+                found |= {name for a in node.args if (name := ast.unparse(a).strip("'")).startswith("-")}
+            elif isinstance(node, ast.ClassDef) and node.name.endswith("FrontendArgs"):
+                names = (line.target for line in node.body if isinstance(line, ast.AnnAssign))
+                found |= {"--" + ast.unparse(name).replace("_", "-") for name in names}
+    return found
+
+
 def main(words: Sequence[str]) -> int:
-    """Run all; the exit code. What differs from the list is named."""
+    """Run all; the exit code. What differs from the list is named, and each flag that nothing is told of."""
     every = listed()
     passed: dict[str, bool] = {}
     for model in CONTEXTS:
@@ -120,7 +136,16 @@ def main(words: Sequence[str]) -> int:
     wrong = [f"did not run: {one.test}" for one in every if one.test not in passed]
     wrong += [f"fails: {one.test}" for one in every if not one.reason and passed.get(one.test) is False]
     wrong += [f"passes, and is listed as failing: {one.test}" for one in every if one.reason and passed.get(one.test)]
-    print("\n".join(wrong + [f"{NAME}: {sum(passed.values())} of {len(every)} tests pass"]))
+    flags = declared_flags()
+    wrong += [f"no row for the flag: {name}" for name in sorted(flags - BY_NAME.keys() - set(ALIKE))]
+    wrong += [f"no such flag: {name}" for name in ALIKE if name not in flags]
+    print(
+        "\n".join(
+            wrong
+            + [f"{NAME}: {len(flags)} flags are known"]
+            + [f"{NAME}: {sum(passed.values())} of {len(every)} tests pass"]
+        )
+    )
     return 1 if wrong else 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
 from openai import AsyncOpenAI
 
-from tests.clients.case import KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, Shape, run, seen, weather
+from tests.clients.case import AGAIN, KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, Shape, run, seen, weather
 
 ASKED: Any = [
     {
@@ -50,6 +50,15 @@ def stream() -> None:
     done(work())
 
 
+def turns() -> None:
+    async def work() -> None:
+        first = await Runner.run(agent(), ASKED)
+        asked: Any = [*first.to_input_list(), {"role": "user", "content": AGAIN}]
+        seen((await Runner.run(agent(), asked)).final_output)
+
+    done(work())
+
+
 def structured() -> None:
     async def work() -> None:
         assert isinstance((await Runner.run(agent(output_type=Shape), ASKED)).final_output, Shape)
@@ -71,4 +80,4 @@ def tools() -> None:
 
 if __name__ == "__main__":
     set_tracing_disabled(True)
-    run(chat, stream, structured, tools)
+    run(chat, stream, turns, structured, tools)

@@ -13,7 +13,7 @@ const { default: OpenAI } = await load("openai");
 const { z } = await load("zod");
 
 const picture = readFileSync(new URL("../../examples/media/red-circle.png", import.meta.url));
-const question = "What is in this picture?";
+const question = "What is in this picture?", again = "What colour is it?";
 const provider = createOpenAICompatible({
   name: "pixelferry", baseURL: `${url}/v1`, supportsStructuredOutputs: true, includeUsage: true,
 });
@@ -41,6 +41,11 @@ const parts = {
     assert.match(pieces.join(""), /red/i);
     assert.ok((await answer.usage).outputTokens > 0);
   },
+  async turns() {
+    const first = await generateText({ ...common, messages });
+    const asked = [...messages, ...first.response.messages, { role: "user", content: again }];
+    assert.match((await generateText({ ...common, messages: asked })).text, /red/i);
+  },
   async structured() {
     const { object } = await generateObject({ ...common, messages, schema: shape });
     assert.deepEqual(shape.parse(object), object);
@@ -61,12 +66,36 @@ const parts = {
       { type: "text", text: question },
     ];
     const asked = { model, max_tokens: 64, temperature: 0, messages: [{ role: "user", content }] };
-    assert.match((await client.chat.completions.create(asked)).choices[0].message.content, /red/i);
-    let text = "";
-    for await (const chunk of await client.chat.completions.create({ ...asked, stream: true })) {
-      text += chunk.choices[0]?.delta?.content ?? "";
-    }
-    assert.match(text, /red/i);
+    const { message } = (await client.chat.completions.create(asked)).choices[0];
+    assert.match(message.content, /red/i);
+    const second = { ...asked, messages: [...asked.messages, message, { role: "user", content: again }] };
+    assert.match((await client.chat.completions.create(second)).choices[0].message.content, /red/i);
+    const streamed = async () => {
+      let text = "";
+      for await (const chunk of await client.chat.completions.create({ ...asked, stream: true })) {
+        text += chunk.choices[0]?.delta?.content ?? "";
+      }
+      return text;
+    };
+    const texts = await Promise.all(Array.from({ length: 50 }, streamed));
+    assert.equal(texts.filter((text) => /red/i.test(text)).length, 50);
+    const tools = [{
+      type: "function",
+      function: {
+        name: "weather", description: "The weather in a city.",
+        parameters: {
+          type: "object", properties: { city: { type: "string", enum: ["Paris", "Rome"] } }, required: ["city"],
+          additionalProperties: false,
+        },
+      },
+    }];
+    const call = { ...asked, max_tokens: 256, tools, messages: [{ role: "user", content: "What is the weather in Paris?" }] };
+    const called = (await client.chat.completions.create({ ...call, tool_choice: "required" })).choices[0].message;
+    const results = called.tool_calls.map(({ id, function: { arguments: said } }) => (
+      { role: "tool", tool_call_id: id, content: `It is sunny in ${JSON.parse(said).city}.` }
+    ));
+    const told = { ...call, tool_choice: "none", messages: [...call.messages, called, ...results] };
+    assert.ok((await client.chat.completions.create(told)).choices[0].message.content);
   },
 };
 

@@ -5,7 +5,7 @@ from typing import Any
 import instructor
 from openai import OpenAI
 
-from tests.clients.case import KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, Shape, run, seen
+from tests.clients.case import AGAIN, KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, Shape, run, seen
 
 CLIENT = OpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=0)
 ASKED: Any = [
@@ -35,6 +35,17 @@ def chat() -> None:
     seen(answer.choices[0].message.content)
 
 
+def turns() -> None:
+    """The second one asks for a form."""
+    first = wrapped(instructor.Mode.TOOLS).create(model=MODEL, messages=ASKED, max_tokens=TOKENS, response_model=None)
+    history = [*ASKED, {"role": "assistant", "content": first.choices[0].message.content}]
+    found = wrapped(instructor.Mode.JSON_SCHEMA).create(
+        model=MODEL, messages=[*history, {"role": "user", "content": AGAIN}], max_tokens=TOKENS, temperature=0,
+        max_retries=0, response_model=Shape,
+    )  # fmt: skip
+    assert isinstance(found, Shape), found
+
+
 def structured() -> None:
     asked(instructor.Mode.JSON_SCHEMA)
 
@@ -54,4 +65,4 @@ def stream() -> None:
 
 
 if __name__ == "__main__":
-    run(chat, structured, tools, stream)
+    run(chat, turns, structured, tools, stream)

@@ -6,7 +6,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
-from tests.clients.case import KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, Shape, run, seen, weather
+from tests.clients.case import AGAIN, KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, Shape, run, seen, weather
 
 CHAT: Any = ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, model=MODEL, max_tokens=TOKENS, temperature=0, max_retries=0)
 ASKED: Any = [
@@ -21,6 +21,10 @@ def chat() -> None:
 def stream() -> None:
     pieces = [chunk.text for chunk in CHAT.stream(ASKED)]
     seen("".join(pieces))
+
+
+def turns() -> None:
+    seen(CHAT.invoke([*ASKED, CHAT.invoke(ASKED), HumanMessage(AGAIN)]).text)
 
 
 def structured() -> None:
@@ -42,4 +46,4 @@ def tools() -> None:
 
 
 if __name__ == "__main__":
-    run(chat, stream, structured, tools)
+    run(chat, stream, turns, structured, tools)

@@ -5,7 +5,7 @@ from typing import Any
 
 import litellm
 
-from tests.clients.case import KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, WEATHER, Shape, run, seen, weather
+from tests.clients.case import AGAIN, KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, WEATHER, Shape, run, seen, weather
 
 ASKED: Any = [
     {
@@ -37,6 +37,12 @@ def stream() -> None:
         seen("".join(pieces))
 
 
+def turns() -> None:
+    for provider in PROVIDERS:
+        said = complete(provider).choices[0].message.model_dump(exclude_none=True)
+        seen(complete(provider, [*ASKED, said, {"role": "user", "content": AGAIN}]).choices[0].message.content)
+
+
 def structured() -> None:
     for provider in PROVIDERS:
         Shape.model_validate_json(complete(provider, response_format=Shape).choices[0].message.content)
@@ -56,4 +62,4 @@ def tools() -> None:
 
 
 if __name__ == "__main__":
-    run(chat, stream, structured, tools)
+    run(chat, stream, turns, structured, tools)

@@ -6,7 +6,7 @@ from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai_like import OpenAILike
 
-from tests.clients.case import KEY, MODEL, PICTURE, QUESTION, TOKENS, URL, Shape, run, seen, weather
+from tests.clients.case import AGAIN, KEY, MODEL, PICTURE, QUESTION, TOKENS, URL, Shape, run, seen, weather
 
 ASKED: Any = [ChatMessage(role="user", blocks=[ImageBlock(image=PICTURE), TextBlock(text=QUESTION)])]
 
@@ -27,6 +27,11 @@ def stream() -> None:
     seen("".join(pieces))
 
 
+def turns() -> None:
+    again = ChatMessage(role="user", content=AGAIN)
+    seen(model().chat([*ASKED, model().chat(ASKED).message, again]).message.content)
+
+
 def structured() -> None:
     for by_schema in (True, False):  # False: by a tool that must be called
         found = model(should_use_structured_outputs=by_schema).as_structured_llm(Shape).chat(ASKED).raw
@@ -45,4 +50,4 @@ def tools() -> None:
 
 
 if __name__ == "__main__":
-    run(chat, stream, structured, tools)
+    run(chat, stream, turns, structured, tools)

@@ -1,12 +1,13 @@
-"""openai-python: a chat, a stream, `parse()` and tools, whole and streamed."""
+"""openai-python: a chat of two turns, a stream, 50 at once, `parse()` and tools, whole and streamed."""
 
+import asyncio
 import json
 from typing import Any
 
-from openai import OpenAI
+from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletionMessageFunctionToolCall
 
-from tests.clients.case import KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, WEATHER, Shape, run, seen, weather
+from tests.clients.case import AGAIN, KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, WEATHER, Shape, run, seen, weather
 
 CLIENT = OpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=0)
 ASKED: Any = [
@@ -19,6 +20,7 @@ ASKED: Any = [
     }
 ]
 TOOLS: Any = [WEATHER]
+N_STREAMS = 50
 NAMED: Any = {"type": "function", "function": {"name": "weather"}}
 
 
@@ -42,6 +44,31 @@ def stream() -> None:
         texts += [choice.delta.content or "" for choice in chunk.choices]
     seen("".join(texts))
     assert usage and usage.completion_tokens > 0
+
+
+def turns() -> None:
+    first = CLIENT.chat.completions.create(model=MODEL, messages=ASKED, max_tokens=TOKENS, temperature=0)
+    history: Any = [*ASKED, first.choices[0].message.to_dict(), {"role": "user", "content": AGAIN}]
+    second = CLIENT.chat.completions.create(model=MODEL, messages=history, max_tokens=TOKENS, temperature=0)
+    seen(second.choices[0].message.content)
+
+
+def many_streams() -> None:
+    """All are open before the first one is read to its end."""
+
+    async def text_of(client: AsyncOpenAI) -> str:
+        asked: Any = {"model": MODEL, "messages": ASKED, "max_tokens": TOKENS, "temperature": 0}
+        chunks = await client.chat.completions.create(**asked, stream=True)
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks if chunk.choices])
+
+    async def work() -> list[str]:
+        async with AsyncOpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=0) as client:
+            return await asyncio.gather(*(text_of(client) for _ in range(N_STREAMS)))
+
+    texts = asyncio.run(work())
+    assert len(texts) == N_STREAMS
+    for text in texts:
+        seen(text)
 
 
 def structured() -> None:
@@ -103,4 +130,4 @@ def streamed_tools() -> None:
 
 
 if __name__ == "__main__":
-    run(chat, stream, structured, json_object, tools, streamed_tools)
+    run(chat, stream, turns, many_streams, structured, json_object, tools, streamed_tools)

@@ -10,7 +10,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import ToolDefinition
 
-from tests.clients.case import KEY, MODEL, PICTURE, QUESTION, TOKENS, URL, WEATHER, Shape, run, seen, weather
+from tests.clients.case import AGAIN, KEY, MODEL, PICTURE, QUESTION, TOKENS, URL, WEATHER, Shape, run, seen, weather
 
 ASKED: Any = [BinaryContent(PICTURE, media_type="image/png"), QUESTION]
 SETTINGS: Any = {"max_tokens": TOKENS, "temperature": 0}
@@ -28,6 +28,11 @@ def stream() -> None:
     answer = Agent(model(), model_settings=SETTINGS).run_stream_sync(ASKED)
     pieces = list(answer.stream_text(delta=True, debounce_by=None))
     seen("".join(pieces))
+
+
+def turns() -> None:
+    agent: Any = Agent(model(), model_settings=SETTINGS)
+    seen(agent.run_sync(AGAIN, message_history=agent.run_sync(ASKED).all_messages()).output)
 
 
 def structured() -> None:
@@ -57,4 +62,4 @@ def tools() -> None:
 
 
 if __name__ == "__main__":
-    run(chat, stream, structured, tools)
+    run(chat, stream, turns, structured, tools)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from configs.settings import SETTINGS
-from configs.vllm_flags import BY_NAME, FLAGS, VllmFlag
+from configs.vllm_flags import ALIKE, BY_NAME, FLAGS, VllmFlag
 
 OWN = {setting.flag for setting in SETTINGS} | {"--profile", "--no-graphs", "--no-access-log"}
 # Of the examples in vLLM's documentation: none of them may be told nothing.
@@ -28,7 +28,8 @@ def test_what_is_ours_exists(flag: VllmFlag) -> None:
 
 
 def test_no_flag_stands_there_twice() -> None:
-    assert len(BY_NAME) == len(FLAGS) > 150
+    assert len(BY_NAME) == len(FLAGS) > 340
+    assert set(ALIKE) <= OWN and len(set(ALIKE)) == len(ALIKE)
 
 
 def test_what_people_copy_is_known() -> None:

@@ -30,7 +30,7 @@ def events(server: RunningServer, **body: Any) -> list[Any]:
 
 def test_a_text_and_its_ids_are_continued_alike(server: RunningServer) -> None:
     counted = server.http.post("/tokenize", json={"prompt": TEXT, "return_token_strs": True}).json()
-    assert "".join(counted["token_strs"]) == TEXT and counted["tokens"] == counted["ids"]
+    assert "".join(counted["token_strs"]).replace("Ġ", " ") == TEXT and counted["tokens"] == counted["ids"]
     assert server.http.post("/detokenize", json={"tokens": counted["tokens"]}).json() == {"prompt": TEXT}
     wishes = {"temperature": 0, "max_tokens": 6, "logprobs": 2, "ignore_eos": True}
     by_text, by_ids = (complete(server, prompt=prompt, **wishes) for prompt in (TEXT, counted["tokens"]))

@@ -125,6 +125,7 @@ def test_ids(templated: Path) -> None:
         opened = text.startswith(tokenizer.bos_token or "\0")  # by the template: no processor opens it again
         ids = tokenizer(text, add_special_tokens=not opened)["input_ids"]
         assert host.render(chat_from_openai(messages)) == list(ids)
+        assert [host.tokenizer.entry(token_id) for token_id in ids] == tokenizer.convert_ids_to_tokens(ids)
 
 
 def test_pixels(seeing: Path) -> None:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from configs.serve import HttpConfig
@@ -137,6 +138,16 @@ def test_keys_come_from_both_places_or_there_are_none(tmp_path: Path) -> None:
     file.write_text("# none\n")
     with pytest.raises(StartFailed, match=r"^--api-key-file: .*keys holds no key: write one a line$"):
         keys_of(HttpConfig(api_key_file=file))
+
+
+def test_limits_of_keys_want_keys() -> None:
+    keys = keys_of(HttpConfig(api_keys=(b"x" * 32,), key_concurrency=2))
+    assert keys is not None and keys.limits is not None
+    assert (keys.limits.per_minute, keys.limits.at_once) == (None, 2)
+    for name in ("key_requests_per_minute", "key_concurrency"):
+        flag = name.replace("_", "-")
+        with pytest.raises(StartFailed, match=f"^--{flag} counts by API keys, and there are none: set"):
+            keys_of(msgspec.structs.replace(HttpConfig(), **{name: 1}))
 
 
 # ---- temporary files

@@ -95,3 +95,6 @@ def test_keys_are_counted_and_not_shown(tokenizer: BPETokenizer, tmp_path: Path)
     text = said(tokenizer, (), "--api-key", "geheim-1", "--api-key", "geheim-2", "--api-key-file", str(file))
     assert f"API keys               2 and those in {file}\n" in text and "geheim" not in text
     assert "API keys               none: whoever" in said(tokenizer, ())
+    limits = ("--key-requests-per-minute", "60", "--key-concurrency", "8")
+    text = said(tokenizer, (), "--api-key", "geheim", *limits)
+    assert "API keys               1; each may make 60 requests a minute, 8 at once\n" in text

@@ -33,9 +33,12 @@ class BPETokenizer:
         unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
         self._marks = self._special_ids - {unknown}  # as in the reference, what nothing spells is unknown
         self._cut = _cutter(tokenizer, special)
+        renamed = {}
         for content, token_id in special.items():
             if tokenizer.token_to_id(content) != token_id:  # it has another name there: `_out_of_reach`
                 self._bytes[token_id] = content.encode("utf-8")
+                renamed[token_id] = content
+        self._renamed: Mapping[int, str] = renamed
         self.vocab_size = len(self._bytes)
         self.longest_token = max(map(len, self._bytes))  # bytes
 
@@ -103,6 +106,9 @@ class BPETokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         return self._bytes[token_id] if 0 <= token_id < self.vocab_size else b""
+
+    def entry(self, token_id: int) -> str:
+        return self._renamed.get(token_id) or self._at_start.id_to_token(token_id) or ""
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special_ids

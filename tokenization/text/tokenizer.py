@@ -23,6 +23,9 @@ class Tokenizer(Protocol):
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes this id stands for; a special token's are its text, b"" where the vocabulary has no entry."""
 
+    def entry(self, token_id: int) -> str:
+        """As the vocabulary spells it: `Ġis`, or `▁is`, for a word behind a blank; "" where it has no entry."""
+
     def is_special(self, token_id: int) -> bool:
         """Whether this id is no part of an answer's text."""
 

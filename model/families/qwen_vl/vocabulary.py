@@ -79,6 +79,10 @@ class QwenVLTokenizer:
         index = token_id - len(self._tokens)
         return SPECIAL[index].encode("ascii") if 0 <= index < len(SPECIAL) else b""
 
+    def entry(self, token_id: int) -> str:
+        """The vocabulary holds bytes: their text, with U+FFFD for what is no whole character."""
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
     def is_special(self, token_id: int) -> bool:
         """Whether an answer's text leaves this id out: turns and pictures. `<ref>`, `<box>`, `<quad>` are shown."""
         return len(self._tokens) <= token_id < self.vocab_size and token_id not in self._shown

@@ -4,11 +4,14 @@ import contextlib
 import hashlib
 import hmac
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from configs.setting import SECRET
+from server.http.middleware.key_limits import KeyLimits
 from server.requests.refusal import unauthorized
 
 log = logging.getLogger("pixelferry.http")
@@ -17,14 +20,26 @@ REREAD_SECONDS = 1.0  # how long a key that was taken out of the file may still 
 EMPTY_SECONDS = 10.0  # how long the keys of a file may pass that was emptied: somebody may be about to write it
 OPEN_PATHS = frozenset({"/health", "/healthz", "/health/live", "/health/ready", "/ping"})  # probes hold no keys
 _MAX_FILE_BYTES = 1 << 20
+_LABEL = re.compile(r"(?![0-9]+$)[A-Za-z0-9._-]{1,64}")  # a number is a line's
 
 
 class KeyFileError(Exception):
     """The key file cannot be taken: the message names file and line, and shows nothing of what stands there."""
 
 
-def read_key_file(path: Path) -> tuple[bytes, ...]:
-    """SHA-256 of each key: one a line; blank lines, and lines that begin with #, say nothing. Raises KeyFileError."""
+@dataclass(frozen=True, slots=True)
+class ListedKey:
+    """A key of this server."""
+
+    digest: bytes  # SHA-256
+    label: str  # what it is counted by; keys may share one
+
+
+def read_key_file(path: Path) -> tuple[ListedKey, ...]:
+    """One key a line, after a label or without one: then the line's number is its label.
+
+    Blank lines, and lines that begin with #, say nothing. Raises KeyFileError.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
@@ -32,14 +47,24 @@ def read_key_file(path: Path) -> tuple[bytes, ...]:
         raise KeyFileError(f"--api-key-file: {path} cannot be read: {error.strerror}") from None
     if len(content) > _MAX_FILE_BYTES:
         raise KeyFileError(f"--api-key-file: {path} is larger than {_MAX_FILE_BYTES} bytes")
-    digests = []
+    keys = []
     for number, line in enumerate(content.decode("ascii", errors="replace").splitlines(), 1):
-        key = line.strip()
-        if key and not key.startswith("#"):
-            if not SECRET.fullmatch(key):
-                raise KeyFileError(f"--api-key-file: {path}, line {number}: a key is printable ASCII without blanks")
-            digests.append(hashlib.sha256(key.encode("ascii")).digest())
-    return tuple(digests)
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) > 2 or not SECRET.fullmatch(words[-1]):
+            raise KeyFileError(
+                f"--api-key-file: {path}, line {number}: a key is printable ASCII without blanks, alone or behind a "
+                "label"
+            )
+        if len(words) == 2 and not _LABEL.fullmatch(words[0]):
+            raise KeyFileError(
+                f"--api-key-file: {path}, line {number}: the label before a key has at most 64 letters, digits, dots, "
+                "dashes and underscores, and is no number"
+            )
+        label = words[0] if len(words) == 2 else str(number)
+        keys.append(ListedKey(hashlib.sha256(words[-1].encode("ascii")).digest(), label))
+    return tuple(keys)
 
 
 class ApiKeys:
@@ -51,13 +76,15 @@ class ApiKeys:
     """
 
     def __init__(
-        self, fixed: tuple[bytes, ...], file: Path | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Raises KeyFileError for a file that cannot be taken, or that has no key."""
-        self._fixed = fixed
+        self, fixed: tuple[bytes, ...], file: Path | None, clock: Callable[[], float] = time.monotonic, *,
+        limits: KeyLimits | None = None,
+    ) -> None:  # fmt: skip
+        """limits: of each; None: none. Raises KeyFileError for a file that cannot be taken, or that has no key."""
+        self.limits = limits
+        self._fixed = tuple(ListedKey(digest, f"--api-key:{n}") for n, digest in enumerate(fixed, 1))
         self._file = file
         self._clock = clock
-        self._of_file: tuple[bytes, ...] = ()
+        self._of_file: tuple[ListedKey, ...] = ()
         self._problem = ""
         self._empty_until: float | None = None  # when the last keys of a file without any end
         self._read_at = clock()
@@ -66,15 +93,15 @@ class ApiKeys:
             if not self._of_file:
                 raise KeyFileError(f"--api-key-file: {file} holds no key: write one a line")
 
-    def allow(self, authorization: str) -> bool:
-        """Whether the value of an Authorization header holds a key. Its time tells nothing about which, or how far."""
+    def allow(self, authorization: str) -> ListedKey | None:
+        """The key that the value of an Authorization header holds. Its time tells nothing about which, or how far."""
         self.reread()
         scheme, _, key = authorization.partition(" ")
         given = digest_of(key)
-        found = False
-        for digest in (*self._fixed, *self._of_file):
-            found |= hmac.compare_digest(given, digest)
-        return found and scheme.lower() == "bearer"
+        found = None
+        for listed in (*self._fixed, *self._of_file):
+            found = listed if hmac.compare_digest(given, listed.digest) else found
+        return found if scheme.lower() == "bearer" else None
 
     def reread(self, *, at_once: bool = False) -> None:
         """Look at the file again where that is due, or at once."""
@@ -114,10 +141,10 @@ def digest_of(key: str) -> bytes:
     return hashlib.sha256(key.strip().encode("latin-1")).digest()
 
 
-def check_key(given: Sequence[bytes], keys: ApiKeys) -> str:
-    """The digest of the key in these Authorization headers. Raises Refusal (401)."""
+def check_key(given: Sequence[bytes], keys: ApiKeys) -> ListedKey:
+    """The key in these Authorization headers. Raises Refusal (401)."""
     headers = [value.decode("latin-1") for value in given]
-    if len(headers) == 1 and keys.allow(headers[0]):
-        return digest_of(headers[0].partition(" ")[2]).hex()
+    if len(headers) == 1 and (found := keys.allow(headers[0])) is not None:
+        return found
     how = "no key of this server" if headers else "no key"
     raise unauthorized(f"{how} came with the request: send one as `Authorization: Bearer KEY`")

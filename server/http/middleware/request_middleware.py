@@ -18,6 +18,7 @@ from server.http.connection.guard import Guard
 from server.http.connection.request_body import BodyBudget, RequestBody
 from server.http.errors import error_response
 from server.http.middleware.addresses import LOCAL, check_host, client_of_address
+from server.http.middleware.key_limits import RATE_HEADERS, KeyPlace
 from server.http.middleware.keys import OPEN_PATHS, ApiKeys, check_key
 from server.logs.access import log_answer
 from server.metrics import Metrics
@@ -109,6 +110,8 @@ class RequestMiddleware:
                 await error_response(internal("the server failed"), context.id)(scope, receive, answer.send)
         finally:
             body.keep(0)
+            if answer.place is not None:
+                answer.place.leave()
             if self._traces is not None:
                 context.trace_id = self._traces.tell(scope, context)
             log_answer(scope, context, self._metrics)
@@ -127,8 +130,12 @@ class RequestMiddleware:
                 return None
             # A browser asks by OPTIONS whether it may send a key: no route runs for it.
             if self._keys is not None and scope["method"] != "OPTIONS":
-                answer.context.key = check_key(head.authorizations, self._keys)
+                key, limits = check_key(head.authorizations, self._keys), self._keys.limits
+                answer.context.key = key.digest.hex()
                 client = f"key {answer.context.key}"
+                if limits is not None:
+                    answer.place = limits.place(key.label)
+                    answer.context.count = answer.place.take
             else:
                 client = client_of_address(scope.get("client"))
             answer.context.client = client if self._bodies.config.client_share == "fair" else ""  # one for all
@@ -143,7 +150,7 @@ class PagesMayRead(CORSMiddleware):
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         super().__init__(
             app, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"],
-            expose_headers=["X-Request-Id", "Retry-After"],
+            expose_headers=["X-Request-Id", "Retry-After", *RATE_HEADERS],
         )  # fmt: skip
 
     def preflight_response(self, request_headers: Headers) -> Response:
@@ -166,6 +173,7 @@ class AnswerSender:
     context: RequestContext
     to_client: Send
     begun: bool = False
+    place: KeyPlace | None = None  # where its key has limits
 
     async def send(self, message: Message) -> None:
         """As ASGI has it. What is left of a body is read before its answer ends.
@@ -178,7 +186,8 @@ class AnswerSender:
         if message["type"] == "http.response.start":
             self.begun, guard.begun, context.status = True, True, message["status"]
             shown = (REQUEST_ID, (context.client_request_id or context.id).encode("ascii"))
-            message["headers"] = [*message.get("headers", ()), shown, *([CLOSE] if guard.closes_after else [])]
+            more = [] if self.place is None else self.place.headers
+            message["headers"] = [*message.get("headers", ()), shown, *more, *([CLOSE] if guard.closes_after else [])]
         elif last and not self.body.whole:
             messages = [{**message, "more_body": True}, LAST]
         for one in messages:

@@ -20,6 +20,7 @@ from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import INT32_MAX, SamplingRequest
 from tokenization.chat.dialects import chat_from_openai, with_tools
+from tokenization.chat.parts import Chat, Text
 from tokenization.chat.rendering import with_rendering
 from tokenization.messages import Prepared
 
@@ -47,6 +48,7 @@ class CompletionBody(BodyFields):
     max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    echo: bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
 
@@ -75,7 +77,14 @@ def read_openai(raw: Raw, request_id: str) -> ChatRequest:
         cache_salt=body.cache_salt or "",
         grammar=read_grammar(found) if found.keys() & FORMS else None,
         tools=offer,
+        lead=_last_words(chat) if body.echo else "",
     )
+
+
+def _last_words(chat: Chat) -> str:
+    """Of the last message where it is the assistant's; the texts of its parts are lines, as in vLLM."""
+    last = chat.turns[-1]
+    return "\n".join(part.text for part in last.parts if isinstance(part, Text)) if last.role == "assistant" else ""
 
 
 def read_options(body: Mapping[str, Any], options: StreamOptions | None) -> StreamOptions:
@@ -112,9 +121,10 @@ class CompletionSerializer:
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts} | self._ids_of(prepared)
 
     def _choice(self, index: int, whole: Delta) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": whole.text, "refusal": None}
+        text = self._asked.lead + whole.text
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
         if whole.calls:
-            message |= {"content": whole.text or None, "tool_calls": [call_json(call) for call in whole.calls]}
+            message |= {"content": text or None, "tool_calls": [call_json(call) for call in whole.calls]}
         return {"index": index, "message": message, **self._beside(whole)}
 
     def event(self, prepared: Prepared, delta: Delta) -> bytes:
@@ -131,10 +141,10 @@ class CompletionSerializer:
         return opening + self._chunk(prepared, {"index": index, "delta": added, **self._beside(delta)})
 
     def _opening(self, prepared: Prepared, index: int) -> bytes:
-        """The role; in the first chunk of all also the prompt's ids, where they were asked for."""
+        """The role, and what stands in front; in the first chunk also the prompt's ids, where they are wanted."""
         ids = {} if self._n_tokens else self._ids_of(prepared)
         self._n_tokens[index] = 0
-        role = {"role": "assistant", "content": ""}
+        role = {"role": "assistant", "content": self._asked.lead}
         choice = {"index": index, "delta": role, "logprobs": None, "finish_reason": None}
         return self._chunk(prepared, choice, ids)
 

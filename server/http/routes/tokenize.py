@@ -6,7 +6,7 @@ from typing import Any
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList
-from server.http.routes.answer_fields import readable, reduced_json
+from server.http.routes.answer_fields import reduced_json
 from server.http.routes.completions import token_ids
 from server.http.routes.native import native_chat
 from server.http.routes.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
@@ -35,7 +35,7 @@ class CountedText(BodyFields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountRequest:
-    """What is counted, and whether each token is shown as text."""
+    """What is counted, and whether each token is shown as its vocabulary has it."""
 
     request: ChatRequest
     spelled: bool = False
@@ -82,7 +82,8 @@ def _text(body: dict[str, Any]) -> RawPrompt:
 def token_counts(prepared: Prepared, max_model_len: int, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """The answer: the prompt's ids, and how many of them each medium has, and what the server's bounds took from it.
 
-    tokenizer: None where no texts of the tokens were asked for. The ids stand there twice: `tokens` is vLLM's name.
+    tokenizer: None where no entries of the vocabulary were asked for. The ids stand there twice: `tokens` is vLLM's
+    name.
     """
     media = [
         {"kind": item.kind, "tokens": sum(n for _, n in item.spans)}
@@ -96,7 +97,7 @@ def token_counts(prepared: Prepared, max_model_len: int, tokenizer: Tokenizer | 
         "media": media,
         "max_model_len": max_model_len,
         "tokens": ids,
-        "token_strs": None if tokenizer is None else LazyList(lambda: (readable(i, tokenizer) for i in ids)),
+        "token_strs": None if tokenizer is None else LazyList(lambda: map(tokenizer.entry, ids)),
     }
 
 

@@ -86,9 +86,9 @@ FIELDS: tuple[VllmField, ...] = (
     *_honoured(_BODY, "mm_processor_kwargs", "add_generation_prompt", "continue_final_message", "chat_template_kwargs"),
     *_refused("only the model's own template is used; give its variables in chat_template_kwargs", "chat_template"),
     *_refused("not supported; put the documents into a message", "documents", neutral=([],)),
-    *_refused(
-        "the chat template and the vocabulary's own rule place all special tokens; leave it out", "add_special_tokens",
-        neutral=(False,),
+    *_ignored(
+        "the chat template and the vocabulary's own rule place all special tokens, none of them twice",
+        "add_special_tokens",
     ),
     *_refused(
         "not supported: cutting a chat by tokens tears its system message, turns and media apart; leave out the oldest "
@@ -111,7 +111,7 @@ FIELDS: tuple[VllmField, ...] = (
     *_refused(_BEAMS, "use_beam_search", "early_stopping", neutral=(False,)),
     *_refused(_BEAMS, "length_penalty", neutral=(1,)),
     *_refused("only the answers of n are computed; choose among them by their logprobs", "best_of", neutral=(1,)),
-    *_refused("not supported; the client has the last message, to put it in front", "echo", neutral=(False,)),
+    *_honoured("the last message stands in front of each answer, where it is the assistant's", "echo"),
     *_refused(_LOGPROBS, "prompt_logprobs", "logprob_token_ids"),
     *_refused("not supported; return_token_ids gives the prompt's ids", "return_prompt_text", neutral=(False,)),
     *_refused("the models here do not think aloud; max_tokens bounds the answer", "thinking_token_budget"),

@@ -112,6 +112,14 @@ def test_too_many_bytes_are_refused_by_the_field_that_asks_for_most(fields: dict
     check_sums(requests[:2], ROOM, WIDE)
 
 
+def test_an_echoed_message_counts_for_each_answer() -> None:
+    long = [{"role": "assistant", "content": "x" * (8 << 20)}]
+    asked = {"messages": long, "continue_final_message": True, "max_tokens": 1}
+    assert refused(chat(**asked, n=64, echo=True)).param == "echo"
+    check_sums(chat(**asked, n=64), ROOM, WIDE)
+    check_sums(chat(**asked, n=1, echo=True), ROOM, WIDE)
+
+
 def test_what_is_only_known_later_is_counted_then() -> None:
     requests = completions(prompt=["x"] * 64, echo=True, logprobs=4, max_tokens=1)
     check_sums(requests, ROOM, WIDE)

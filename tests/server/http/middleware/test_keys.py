@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from server.http.middleware import keys as module
-from server.http.middleware.keys import OPEN_PATHS, ApiKeys, KeyFileError, read_key_file
+from server.http.middleware.keys import OPEN_PATHS, ApiKeys, KeyFileError, ListedKey, read_key_file
 from server.metrics import Metrics
 from server.request_context import context_of
 from tests.server.http.exchanges import exchange, surrounded
@@ -31,16 +31,21 @@ class Clock:
 # ---- the file
 
 
-def test_a_file_has_one_key_a_line(tmp_path: Path) -> None:
+def test_a_file_has_one_key_a_line_with_a_label_or_the_lines_number(tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_bytes(b"# of team A\n one \r\n\ntwo")
-    assert read_key_file(file) == (digest("one"), digest("two"))
+    file.write_bytes(b"# of team A\n one \r\n\ntwo\nteam-B three\n\tteam-B\t four ")
+    expected = [("one", "2"), ("two", "4"), ("three", "team-B"), ("four", "team-B")]
+    assert read_key_file(file) == tuple(ListedKey(digest(key), label) for key, label in expected)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"ok\ngeheim nis\n", "line 2: a key is printable ASCII"),
+        (b"ok\nof geheim nis\n", "line 2: a key is printable ASCII"),
+        ("ok\nlabel geheim\u00e9".encode(), "line 2: a key is printable ASCII"),
+        (b"geheim! nis", "line 1: the label before a key has"),
+        (b"ok\n12 geheim", "line 2: the label before a key has .* and is no number"),
+        (b"geheim" * 11 + b" nis", "line 1: the label"),
         ("geheim\u00e9".encode(), "line 1: a key"),
         (b"geheim\n" * 200_000, "is larger than 1048576 bytes"),
     ],
@@ -159,7 +164,8 @@ def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
     ],
 )  # fmt: skip
 def test_what_a_header_must_hold(header: str, expected: bool) -> None:
-    assert ApiKeys((digest("one"),), None).allow(header) == expected
+    found = ListedKey(digest("one"), "--api-key:1") if expected else None
+    assert ApiKeys((digest("one"),), None).allow(header) == found
 
 
 # ---- a request

@@ -61,6 +61,26 @@ def test_a_role_comes_with_the_first_delta_of_its_answer_text_or_not(tokenizer: 
     ]  # fmt: skip
 
 
+def test_an_echo_stands_in_front_of_each_answer(tokenizer: BPETokenizer) -> None:
+    serializer = completion(tokenizer, n=2, lead="Once ")
+    whole = answered(serializer, ACCEPTED, collected(SEVERAL))
+    chunks = [chunk["choices"][0] for chunk in parse_all(serializer.event(ACCEPTED, delta) for delta in SEVERAL)]
+    for index, text in enumerate(("Once ab", "Once x")):
+        assert whole["choices"][index]["message"]["content"] == text
+        assert "".join(c["delta"].get("content", "") for c in chunks if c["index"] == index) == text
+    assert whole["usage"]["completion_tokens"] == 4
+
+
+def test_what_is_echoed_is_the_last_message_of_the_assistant() -> None:
+    """As in vLLM, the texts of its parts become lines."""
+    texts = [{"type": "text", "text": "An apple"}, {"type": "text", "text": "a day"}]
+    said = {"role": "assistant", "content": texts}
+    asked = {"role": "user", "content": "Go on"}
+    for messages, lead in (([asked, said], "An apple\na day"), ([said, asked], "")):
+        assert read_openai(openai(messages=messages, echo=True)).lead == lead
+        assert read_openai(openai(messages=messages)).lead == ""
+
+
 def test_several_answers_as_choices(tokenizer: BPETokenizer) -> None:
     serializer = completion(tokenizer, n=2, logprobs=True, include_usage=True)
     whole = answered(serializer, ACCEPTED, collected(SEVERAL))

@@ -129,7 +129,7 @@ def test_tokens_are_spelled_where_that_is_asked_for(tokenizer: BPETokenizer) -> 
     ids = tokenizer.encode("Hi <|im_end|>")
     found = msgspec.structs.replace(prepared("r", len(ids)), input_ids=np.array(ids, np.int64))
     answer = token_counts(found, 9, tokenizer)
-    assert "".join(answer["token_strs"]) == "Hi <|im_end|>" and answer["tokens"] == answer["ids"] == ids
+    assert "".join(answer["token_strs"]) == "HiĠ<|im_end|>" and answer["tokens"] == answer["ids"] == ids
     assert token_counts(found, 9)["token_strs"] is None
 
 
