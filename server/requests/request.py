@@ -2,6 +2,7 @@
 
 import hmac
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -33,6 +34,7 @@ class ChatRequest:
     echoes: bool = False  # the prompt stands in front of each answer
     grammar: Grammar | None = None  # that the answer is held to
     tools: ToolOffer | None = None  # that the answer may call
+    renamed: Mapping[str, str] = field(default_factory=dict)  # parameters of sampling that its body calls otherwise
     prompt_only: bool = False  # no token is generated but the one that log-probabilities of the prompt come with
     context: RequestContext = field(
         default_factory=RequestContext, compare=False
@@ -45,7 +47,7 @@ class ChatRequest:
 
     def parameter(self, name: str) -> str:
         """Where a parameter of sampling stands in the body."""
-        return f"parameters.{name}" if self.chat_param == "inputs" else name
+        return f"parameters.{name}" if self.chat_param == "inputs" else self.renamed.get(name, name)
 
 
 class CacheSalts:

@@ -115,9 +115,9 @@ def digest_of(key: str) -> bytes:
 
 
 def check_key(given: Sequence[bytes], keys: ApiKeys) -> str:
-    """The digest of the key in these Authorization headers. Raises Refusal (401)."""
+    """The digest of the key in these Authorization headers, of which there is one. Raises Refusal (401)."""
     headers = [value.decode("latin-1") for value in given]
     if len(headers) == 1 and keys.allow(headers[0]):
         return digest_of(headers[0].partition(" ")[2]).hex()
     how = "no key of this server" if headers else "no key"
-    raise unauthorized(f"{how} came with the request: send one as `Authorization: Bearer KEY`")
+    raise unauthorized(f"{how} came with the request: send one as `Authorization: Bearer KEY` or `x-api-key: KEY`")
