@@ -18,13 +18,14 @@ from server.http.long_texts import Raw
 from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
 from server.http.reading import BodyReader, require_json
-from server.http.responses import JsonAnswer, encoded, json_response, model_response, written
+from server.http.responses import JsonAnswer, encoded, json_response, model_response, plain_answer, written
 from server.http.routes.answer_fields import system_fingerprint
 from server.http.routes.chat_completions import CompletionSerializer, read_openai
 from server.http.routes.completions import TextSerializer, read_completions
 from server.http.routes.messages import MessageSerializer, read_counted, read_messages
 from server.http.routes.native import NativeSerializer, read_native
 from server.http.routes.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
+from server.http.routes.transcriptions import TranscriptSerializer, form_boundary, read_transcription
 from server.metrics import Metrics
 from server.request_context import RequestContext, context_of
 from server.requests.refusal import not_found
@@ -69,6 +70,7 @@ def create_app(
     page, admission = MetricsPage(service, bodies), service.admission
     add_probe_routes(app, partial(readiness, service), page.made, lambda: admission.n_active, version)
     add_message_routes(app, requests)
+    add_transcription_route(app, requests, origins)
     add_text_routes(app, requests)
     add_model_routes(app, requests)
     return app
@@ -117,17 +119,25 @@ class RequestReader:
         self.version = version
         self._bodies = BodyReader()
 
-    async def read(self, http: Request, read: ReadRequest[R]) -> tuple[R, RequestContext]:
-        """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError."""
+    async def read(self, http: Request, read: ReadRequest[R], *, json: bool = True) -> tuple[R, RequestContext]:
+        """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError.
+
+        json: else the route has looked at its type.
+        """
         context = context_of(http.scope)
         error = self.service.admission.refusal(context.client)
         if error is not None:
             raise error
-        require_json(http.headers.get("content-type"))
+        if json:
+            require_json(http.headers.get("content-type"))
         body = context.body
         assert body is not None, "a request over HTTP has one"
         request, kept = await self._bodies.read(
-            http.stream(), self.service.max_model_len, partial(read, request_id=context.id), lambda: body.left
+            http.stream(),
+            self.service.max_model_len,
+            partial(read, request_id=context.id),
+            lambda: body.left,
+            json=json,
         )
         body.keep(kept)
         self.require_model(request.model)
@@ -188,6 +198,21 @@ def add_message_routes(app: FastAPI, requests: RequestReader) -> None:
 
     async def counted(request: ChatRequest) -> list[bytes]:
         return [encoded({"input_tokens": len((await service.count(request)).input_ids)})]
+
+
+def add_transcription_route(app: FastAPI, requests: RequestReader, origins: Sequence[str]) -> None:
+    service, card = requests.service, requests.service.card
+
+    @app.post("/v1/audio/transcriptions")
+    async def transcriptions(http: Request) -> Response:
+        boundary = form_boundary(http.headers, origins)
+        read = partial(read_transcription, boundary=boundary, own=card.transcription)
+        asked, context = await requests.read(http, read, json=False)
+        request = replace(asked.request, context=context)
+        run = partial(service.run, [request])
+        if asked.plain and not request.stream:
+            return JsonAnswer(partial(plain_answer, run), b"text/plain; charset=utf-8")
+        return model_response(run, TranscriptSerializer(context), stream=request.stream)
 
 
 def add_text_routes(app: FastAPI, requests: RequestReader) -> None:

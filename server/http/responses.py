@@ -212,10 +212,14 @@ class EventStream(Response):
 
 
 class JsonAnswer(Response):
-    """JSON in the slices that `work` gives, so that others have their turn in between. May raise Refusal."""
+    """JSON, or what `kind` says, in the slices that `work` gives, so that others have their turn in between.
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, list[bytes]]]) -> None:
+    May raise Refusal.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, list[bytes]]], kind: bytes = b"application/json") -> None:
         super().__init__()
+        self._kind = kind
         self._work = work
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -224,7 +228,7 @@ class JsonAnswer(Response):
         except ClientGone:
             return
         length = str(sum(map(len, slices))).encode("ascii")
-        headers = [(b"content-length", length), (b"content-type", b"application/json")]
+        headers = [(b"content-length", length), (b"content-type", self._kind)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         slices.reverse()
         while slices:
@@ -235,6 +239,17 @@ class JsonAnswer(Response):
 
 async def whole_answer(run: RunRequest, serializer: Serializer) -> list[bytes]:
     """All that a request emits, as one JSON object in slices."""
+    return await written(serializer.whole(*await _collected(run)))
+
+
+async def plain_answer(run: RunRequest) -> list[bytes]:
+    """The text that a request emits."""
+    _, answers, _ = await _collected(run)
+    return [answer.text.encode() for answer in answers]
+
+
+async def _collected(run: RunRequest) -> tuple[Prepared, list[Delta], int]:
+    """What `Serializer.whole` takes."""
     answers: dict[int, Delta] = {}
     n_tokens, accepted = 0, None
 
@@ -246,7 +261,7 @@ async def whole_answer(run: RunRequest, serializer: Serializer) -> list[bytes]:
 
     await run(lay_by)
     assert accepted is not None, "what ends without an error has been answered"
-    return await written(serializer.whole(accepted, sorted(answers.values(), key=attrgetter("index")), n_tokens))
+    return accepted, sorted(answers.values(), key=attrgetter("index")), n_tokens
 
 
 def model_response(run: RunRequest, serializer: Serializer, *, stream: bool, ending: bytes = DONE) -> Response:

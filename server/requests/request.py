@@ -2,7 +2,6 @@
 
 import hmac
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,7 +33,7 @@ class ChatRequest:
     echoes: bool = False  # the prompt stands in front of each answer
     grammar: Grammar | None = None  # that the answer is held to
     tools: ToolOffer | None = None  # that the answer may call
-    renamed: Mapping[str, str] = field(default_factory=dict)  # parameters of sampling that its body calls otherwise
+    renamed: tuple[tuple[str, str], ...] = ()  # parameters of sampling, and what its body calls them
     prompt_only: bool = False  # no token is generated but the one that log-probabilities of the prompt come with
     context: RequestContext = field(
         default_factory=RequestContext, compare=False
@@ -47,7 +46,7 @@ class ChatRequest:
 
     def parameter(self, name: str) -> str:
         """Where a parameter of sampling stands in the body."""
-        return f"parameters.{name}" if self.chat_param == "inputs" else self.renamed.get(name, name)
+        return f"parameters.{name}" if self.chat_param == "inputs" else dict(self.renamed).get(name, name)
 
 
 class CacheSalts:

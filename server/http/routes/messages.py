@@ -87,7 +87,7 @@ def read_messages(raw: Raw, request_id: str) -> ChatRequest:
         stream=bool(body.stream),
         cache_salt=body.cache_salt or "",
         tools=offer,
-        renamed=RENAMED,
+        renamed=tuple(RENAMED.items()),
     )
 
 
