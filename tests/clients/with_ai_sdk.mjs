@@ -1,6 +1,6 @@
 // The AI SDK's provider for servers like OpenAI's, and openai-node beside it: node with_ai_sdk.mjs URL MODEL
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { createReadStream, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
@@ -67,6 +67,17 @@ const parts = {
       text += chunk.choices[0]?.delta?.content ?? "";
     }
     assert.match(text, /red/i);
+  },
+  async node_transcriptions() {
+    const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
+    const file = () => createReadStream(new URL("../../examples/media/three-beeps.wav", import.meta.url));
+    const asked = { model, prompt: "How many beeps do you hear?" };
+    assert.match((await client.audio.transcriptions.create({ ...asked, file: file() })).text, /3/);
+    let text = "", last;
+    for await (last of await client.audio.transcriptions.create({ ...asked, file: file(), stream: true })) {
+      text += last.delta ?? "";
+    }
+    assert.ok(last.text === text && text.includes("3"));
   },
 };
 

@@ -112,7 +112,7 @@ def tools() -> None:
         assert (same.name, same.input, again.stop_reason) == (call.name, call.input, "tool_use")
         assert json.loads("".join(pieces)) == call.input and call.name == "weather"
         said: Any = [{"type": "text", "text": weather(**call.input)}, BLOCK]
-        result = {"type": "tool_result", "tool_use_id": call.id, "content": said[:1]}
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": said}
         then: Any = [*PARIS, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
         last = CLIENT.messages.create(**asked, messages=then, tool_choice={"type": "none"})
         assert text_of(last) and last.stop_reason != "tool_use", last
