@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.audio_chats import GREEDY, WAV, sound_url
 from tests.e2e.running import RunningServer, data_url, picture
-from tests.server.http.routes.test_messages import WRONG
+from tests.server.http.routes.wrong_messages import WRONG
 
 MESSAGES, FORM = "/v1/messages", "/v1/audio/transcriptions"
 PICTURE = picture(120, 90)
