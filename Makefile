@@ -65,7 +65,7 @@ layouts: $(STAMP)
 	$(BIN)/python -m pytest -m served --numprocesses 2 --dist load $(ARGS)
 
 # Each client's own environment: they ask for different versions of the same packages.
-CLIENTS := agents instructor litellm llama_index
+CLIENTS := agents anthropic instructor litellm llama_index
 
 clients: $(CLIENTS:%=build/clients/%/.made) build/clients/node/.made
 	$(BIN)/python -m tests.clients.run $(ARGS)

@@ -32,6 +32,14 @@ class PixelBounds:
     token: int  # pixels of one token
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcription:
+    """How a model that hears is asked for the words of a sound."""
+
+    prompt: str
+    system: str = ""  # empty: none
+
+
 def whole_config(checkpoint: Checkpoint) -> ConfigSection:
     return checkpoint.config
 
@@ -56,6 +64,7 @@ class Family:
     renames: Mapping[str, str]  # prefix on disk -> prefix that build() asks for, longest first
     skips: tuple[str, ...] = ()  # prefixes on disk of parts that are not served; their tensors are never read
     pixels: Callable[[Checkpoint], PixelBounds | None] = no_pixels
+    transcription: Transcription | None = None  # of one that hears
     config: Callable[[Checkpoint], ConfigSection] = whole_config  # where in config.json the model that is served stands
 
     @property

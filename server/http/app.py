@@ -18,12 +18,14 @@ from server.http.long_texts import Raw
 from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
 from server.http.reading import BodyReader, require_json
-from server.http.responses import JsonAnswer, json_response, model_response, written
+from server.http.responses import JsonAnswer, encoded, json_response, model_response, plain_answer, written
 from server.http.routes.answer_fields import system_fingerprint
 from server.http.routes.chat_completions import CompletionSerializer, read_openai
 from server.http.routes.completions import TextSerializer, read_completions
+from server.http.routes.messages import MessageSerializer, read_counted, read_messages
 from server.http.routes.native import NativeSerializer, read_native
 from server.http.routes.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
+from server.http.routes.transcriptions import TranscriptSerializer, form_boundary, read_transcription
 from server.metrics import Metrics
 from server.request_context import RequestContext, context_of
 from server.requests.refusal import not_found
@@ -67,6 +69,8 @@ def create_app(
     add_chat_routes(app, requests)
     page, admission = MetricsPage(service, bodies), service.admission
     add_probe_routes(app, partial(readiness, service), page.made, lambda: admission.n_active, version)
+    add_message_routes(app, requests)
+    add_transcription_route(app, requests, origins)
     add_text_routes(app, requests)
     add_model_routes(app, requests)
     return app
@@ -115,10 +119,13 @@ class RequestReader:
         self.version = version
         self._bodies = BodyReader()
 
-    async def read(self, http: Request, read: ReadRequest[R], *, computes: bool = True) -> tuple[R, RequestContext]:
+    async def read(
+        self, http: Request, read: ReadRequest[R], *, computes: bool = True, json: bool = True
+    ) -> tuple[R, RequestContext]:
         """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError.
 
-        computes: the engine or a worker works for it: it counts against what its key may ask for.
+        computes: the engine or a worker works for it: it counts against what its key may ask for; json: else the route
+        has looked at its type.
         """
         context = context_of(http.scope)
         error = self.service.admission.refusal(context.client)
@@ -126,16 +133,26 @@ class RequestReader:
             raise error
         if computes and context.count is not None:
             context.count()
-        require_json(http.headers.get("content-type"))
+        if json:
+            require_json(http.headers.get("content-type"))
         body = context.body
         assert body is not None, "a request over HTTP has one"
         request, kept = await self._bodies.read(
-            http.stream(), self.service.max_model_len, partial(read, request_id=context.id), lambda: body.left
+            http.stream(),
+            self.service.max_model_len,
+            partial(read, request_id=context.id),
+            lambda: body.left,
+            json=json,
         )
         body.keep(kept)
         self.require_model(request.model)
         log.debug("request %s: %s, x-request-id %s", context.id, http.url.path, context.client_request_id or "none")
         return request, context
+
+    def known(self, read: ChatRequest, context: RequestContext) -> ChatRequest:
+        """For the model that is served, and within its HTTP request. Raises ChatError."""
+        request = replace(read, context=context)
+        return request if read.tools is None else with_calls(request, self.service.card)
 
     def require_model(self, name: str | None) -> None:
         """Raise Refusal (404) for a model that is not served here. Some load testers name it by its root."""
@@ -152,13 +169,9 @@ class RequestReader:
 def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
     service, card = requests.service, requests.service.card
 
-    def known(read: ChatRequest, context: RequestContext) -> ChatRequest:
-        request = replace(read, context=context)
-        return request if read.tools is None else with_calls(request, card)
-
     @app.post("/chat")
     async def native(http: Request) -> Response:
-        request = known(*await requests.read(http, read_native))
+        request = requests.known(*await requests.read(http, read_native))
         context = request.context
         sampling = request.sampling
         serializer = NativeSerializer(
@@ -168,9 +181,43 @@ def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
 
     @app.post("/v1/chat/completions")
     async def completions(http: Request) -> Response:
-        request = known(*await requests.read(http, read_openai))
+        request = requests.known(*await requests.read(http, read_openai))
         serializer = CompletionSerializer(request, card, fingerprint=requests.fingerprint)
         return model_response(partial(service.run, [request]), serializer, stream=request.stream)
+
+
+def add_message_routes(app: FastAPI, requests: RequestReader) -> None:
+    """Anthropic's."""
+    service, card = requests.service, requests.service.card
+
+    @app.post("/v1/messages")
+    async def messages(http: Request) -> Response:
+        request = requests.known(*await requests.read(http, read_messages))
+        serializer = MessageSerializer(request, card.name)
+        return model_response(partial(service.run, [request]), serializer, stream=request.stream, ending=b"")
+
+    @app.post("/v1/messages/count_tokens")
+    async def count(http: Request) -> Response:
+        read, context = await requests.read(http, read_counted)
+        return JsonAnswer(partial(counted, replace(read, context=context)))
+
+    async def counted(request: ChatRequest) -> list[bytes]:
+        return [encoded({"input_tokens": len((await service.count(request)).input_ids)})]
+
+
+def add_transcription_route(app: FastAPI, requests: RequestReader, origins: Sequence[str]) -> None:
+    service, card = requests.service, requests.service.card
+
+    @app.post("/v1/audio/transcriptions")
+    async def transcriptions(http: Request) -> Response:
+        boundary = form_boundary(http.headers, origins)
+        read = partial(read_transcription, boundary=boundary, own=card.transcription)
+        asked, context = await requests.read(http, read, json=False)
+        request = replace(asked.request, context=context)
+        run = partial(service.run, [request])
+        if asked.plain and not request.stream:
+            return JsonAnswer(partial(plain_answer, run), b"text/plain; charset=utf-8")
+        return model_response(run, TranscriptSerializer(context), stream=request.stream)
 
 
 def add_text_routes(app: FastAPI, requests: RequestReader) -> None:

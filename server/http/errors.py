@@ -33,6 +33,15 @@ OF_OPENAI = frozenset(
     "assistants audio batches chatkit containers conversations embeddings evals files fine_tuning images moderations "
     "organization realtime responses skills threads uploads vector_stores videos".split()
 )
+ANTHROPIC = "/v1/messages"  # the beginning of routes whose errors have Anthropic's types
+ANTHROPIC_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
 MAX_MESSAGE, MAX_PARAM = 1000, 200  # characters; our own words are fewer, a client's own may be a body
 
 
@@ -62,11 +71,24 @@ class ErrorResponse(JSONResponse):
 
     def __init__(self, body: dict[str, Any], status: int, code: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(body, status_code=status, headers=headers)
+        self._content = body
         self._code = code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context_of(scope).error = self._code
+        if scope["path"].startswith(ANTHROPIC):
+            self.body = self.render(in_dialect(self._content, self.status_code, scope))
+            self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
+
+
+def in_dialect(body: dict[str, Any], status: int, scope: Scope) -> dict[str, Any]:
+    """The body of an error as the route has it: Anthropic's say that they are one, of which type, and to what."""
+    if not scope["path"].startswith(ANTHROPIC):
+        return body
+    kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    error = {**body["error"], "type": kind}
+    return {"type": "error", **body, "error": error, "request_id": context_of(scope).id}
 
 
 def error_response(error: Refusal, request_id: str, beside: Mapping[str, Any] | None = None) -> ErrorResponse:

@@ -72,16 +72,18 @@ class BodyReader:
         max_model_len: int,
         read: Callable[[Raw], R],
         left: Callable[[], bool] = lambda: False,
+        *,
+        json: bool = True,
     ) -> tuple[R, int]:
         """What `read` makes of the whole body, and how many bytes of memory that holds.
 
-        left: whether its client has; what waits in line then is not read. Raises what `read` raises, Refusal for a body
-        that holds too much, and ClientDisconnect.
+        left: whether its client has; what waits in line then is not read. json: else nothing in it is counted. Raises
+        what `read` raises, Refusal for a body that holds too much, and ClientDisconnect.
         """
         found: list[bytes] = []
         async for piece in pieces:
             found.append(piece)
-        if sum(map(len, found)) <= LARGE_BYTES:
+        if json and sum(map(len, found)) <= LARGE_BYTES:
             raw = b"".join(found)
             if _counts(np.frombuffer(raw, np.uint8)).within(LARGE):
                 return (read(raw), len(raw)) if len(raw) <= LIGHT_BYTES else weighed(read(raw))
@@ -91,7 +93,8 @@ class BodyReader:
             if left():
                 raise ClientDisconnect
             raw = joined(found)
-            check_counts(raw, most_counts(max_model_len))
+            if json:
+                check_counts(raw, most_counts(max_model_len))
             return weighed(read(raw))
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, read_large)

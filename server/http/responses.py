@@ -12,7 +12,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from server.http.errors import body_of, code_of, error_response
+from server.http.errors import body_of, code_of, error_response, in_dialect, status_of
 from server.request_context import context_of
 from server.requests.admission import stopping
 from server.requests.answer import Delta, Emit
@@ -49,7 +49,7 @@ class Serializer(Protocol):
         """What the delta adds to a stream; before the first text of an answer stands all that opens it."""
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
-        """What follows the last delta, before [DONE]."""
+        """What follows the last delta, before the ending of the stream."""
 
 
 class LazyList:
@@ -104,6 +104,11 @@ def data(value: Any) -> bytes:
     return b"data: " + encoded(value) + b"\n\n"
 
 
+def named(value: dict[str, Any]) -> bytes:
+    """An event that is called as its value's `type`."""
+    return b"event: %b\n%b" % (value["type"].encode(), data(value))
+
+
 async def run_while_connected(
     work: Coroutine[Any, Any, T], receive: Receive, idle: Callable[[], Awaitable[float]] | None = None
 ) -> T:
@@ -144,8 +149,9 @@ class EventStream(Response):
     before the first token was computed, so that a client's time to it is true, but comments after KEEP_ALIVE_SECONDS.
     """
 
-    def __init__(self, run: RunRequest, serializer: Serializer) -> None:
+    def __init__(self, run: RunRequest, serializer: Serializer, ending: bytes = DONE) -> None:
         super().__init__()
+        self._ending = ending
         self._run = run
         self._serializer = serializer
         self._send: Send | None = None  # while it answers
@@ -161,7 +167,7 @@ class EventStream(Response):
         try:
             await run_while_connected(self._run(self._emit), receive, self._keep_alive)
             assert self._prepared is not None
-            await self._write(self._serializer.closing(self._prepared, self._n_tokens) + DONE, more=False)
+            await self._write(self._serializer.closing(self._prepared, self._n_tokens) + self._ending, more=False)
             return
         except ClientGone:
             return
@@ -172,7 +178,8 @@ class EventStream(Response):
             error = internal("the server failed")
         if self._started:
             context.error = code_of(error)
-            await self._write(data(body_of(error, context.id)), more=False)
+            body = in_dialect(body_of(error, context.id), status_of(error), scope)
+            await self._write(named(body) if "type" in body else data(body), more=False)
         else:
             await error_response(error, context.id)(scope, receive, send)
 
@@ -205,10 +212,14 @@ class EventStream(Response):
 
 
 class JsonAnswer(Response):
-    """JSON in the slices that `work` gives, so that others have their turn in between. May raise Refusal."""
+    """JSON, or what `kind` says, in the slices that `work` gives, so that others have their turn in between.
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, list[bytes]]]) -> None:
+    May raise Refusal.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, list[bytes]]], kind: bytes = b"application/json") -> None:
         super().__init__()
+        self._kind = kind
         self._work = work
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -217,7 +228,7 @@ class JsonAnswer(Response):
         except ClientGone:
             return
         length = str(sum(map(len, slices))).encode("ascii")
-        headers = [(b"content-length", length), (b"content-type", b"application/json")]
+        headers = [(b"content-length", length), (b"content-type", self._kind)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         slices.reverse()
         while slices:
@@ -228,6 +239,17 @@ class JsonAnswer(Response):
 
 async def whole_answer(run: RunRequest, serializer: Serializer) -> list[bytes]:
     """All that a request emits, as one JSON object in slices."""
+    return await written(serializer.whole(*await _collected(run)))
+
+
+async def plain_answer(run: RunRequest) -> list[bytes]:
+    """The text that a request emits."""
+    _, answers, _ = await _collected(run)
+    return [answer.text.encode() for answer in answers]
+
+
+async def _collected(run: RunRequest) -> tuple[Prepared, list[Delta], int]:
+    """What `Serializer.whole` takes."""
     answers: dict[int, Delta] = {}
     n_tokens, accepted = 0, None
 
@@ -239,12 +261,12 @@ async def whole_answer(run: RunRequest, serializer: Serializer) -> list[bytes]:
 
     await run(lay_by)
     assert accepted is not None, "what ends without an error has been answered"
-    return await written(serializer.whole(accepted, sorted(answers.values(), key=attrgetter("index")), n_tokens))
+    return accepted, sorted(answers.values(), key=attrgetter("index")), n_tokens
 
 
-def model_response(run: RunRequest, serializer: Serializer, *, stream: bool) -> Response:
-    """What `run` emits, as a stream or in one piece."""
-    return EventStream(run, serializer) if stream else JsonAnswer(partial(whole_answer, run, serializer))
+def model_response(run: RunRequest, serializer: Serializer, *, stream: bool, ending: bytes = DONE) -> Response:
+    """What `run` emits, as a stream that ends in `ending`, or in one piece."""
+    return EventStream(run, serializer, ending) if stream else JsonAnswer(partial(whole_answer, run, serializer))
 
 
 def json_response(value: Any) -> Response:

@@ -40,8 +40,11 @@ class BodyFields(BaseModel):
     cache_salt: Annotated[str, Field(min_length=1)] | None = None
 
 
-def validated(model: type[M], body: Any, prefix: str = "") -> M:
-    """What the body says of a model's fields. The first complaint is a 400 that names the field, never its value."""
+def validated(model: type[M], body: Any, prefix: str = "", renamed: Mapping[str, str] = {}) -> M:
+    """What the body says of a model's fields. The first complaint is a 400 that names the field, never its value.
+
+    renamed: what the body itself calls some of them.
+    """
     try:
         return model.model_validate(body)
     except ValidationError as error:
@@ -49,6 +52,8 @@ def validated(model: type[M], body: Any, prefix: str = "") -> M:
     kind, loc = first["type"], (prefix, *first["loc"]) if prefix else first["loc"]
     if kind in SamplingRequest.model_fields:  # a complaint about two fields is filed under the one that it blames
         loc = (prefix, kind) if prefix else (kind,)
+    if loc and loc[0] in renamed:
+        loc = (renamed[str(loc[0])], *loc[1:])
     param, message = param_of(loc), _told(first)
     raise invalid_request(f"{param}: {message}" if param else message, param or None)
 

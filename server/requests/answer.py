@@ -45,7 +45,7 @@ class Delta(Struct, frozen=True, kw_only=True):  # there is one for each token o
     grounded: Grounded | None = None  # with the finish, where it was asked for
     index: int = 0  # of the answer, where a chat has several
     prompt: tuple[Token, ...] = ()  # of the prompt, from its second on: with the first delta of all, where wanted
-    cut: bool = False  # a stop string ended it: the engine does not know
+    cut: str = ""  # the stop string that ended it: the engine does not know
     calls: tuple[CallPiece, ...] = ()  # one at most of each call
 
 
@@ -84,7 +84,7 @@ class Answer:
 
     def push(self, events: Sequence[TokenEvent]) -> Delta | None:
         """The next delta. Tokens after a finish are dropped: they were sampled before the engine could be told."""
-        begin, hit = len(self.texts), False
+        begin, hit = len(self.texts), ""
         for event in events:
             self._tokens.append(event.token)
             self.n_tokens += 1

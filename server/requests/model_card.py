@@ -10,7 +10,7 @@ import msgspec
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import ServeConfig
 from model.engine.messages import LargestItem
-from model.family import PixelBounds
+from model.family import PixelBounds, Transcription
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
 from tokenization.chat.parts import Kind
@@ -49,6 +49,7 @@ class ModelCard:
     pads: Mapping[Kind, int] = field(default_factory=dict)  # the id of each token of a medium in a prompt
     supports_grounding: bool = False  # its answers point at pictures with boxes
     tool_form: ToolForm | None = None  # how it writes calls of tools
+    transcription: Transcription | None = None  # how it is asked for the words of a sound
     origins: Mapping[str, str] = field(default_factory=dict)  # what was read -> the file it came from
 
 
@@ -91,6 +92,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         pads=processor.placeholders,
         supports_grounding="grounding" in processor.features,
         tool_form=processor.tool_form,
+        transcription=family.transcription,
         origins=processor.origins,
     )
 

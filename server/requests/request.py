@@ -34,6 +34,7 @@ class ChatRequest:
     lead: str = ""  # a text that stands in front of each answer to a chat
     grammar: Grammar | None = None  # that the answer is held to
     tools: ToolOffer | None = None  # that the answer may call
+    renamed: tuple[tuple[str, str], ...] = ()  # parameters of sampling, and what its body calls them
     prompt_only: bool = False  # no token is generated but the one that log-probabilities of the prompt come with
     context: RequestContext = field(
         default_factory=RequestContext, compare=False
@@ -46,7 +47,7 @@ class ChatRequest:
 
     def parameter(self, name: str) -> str:
         """Where a parameter of sampling stands in the body."""
-        return f"parameters.{name}" if self.chat_param == "inputs" else name
+        return f"parameters.{name}" if self.chat_param == "inputs" else dict(self.renamed).get(name, name)
 
 
 class CacheSalts:

@@ -140,7 +140,16 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 def of_clients() -> set[str]:
     """What clients' scripts import besides: each is pinned in its environment."""
     asked = projects(
-        {"agents", "instructor", "langchain_core", "langchain_openai", "litellm", "llama_index", "pydantic_ai"}
+        {
+            "agents",
+            "anthropic",
+            "instructor",
+            "langchain_core",
+            "langchain_openai",
+            "litellm",
+            "llama_index",
+            "pydantic_ai",
+        }
     )
     pinned = {name for path in (REPO / "tests" / "clients" / "pins").iterdir() for name in pins(str(path))}
     assert asked <= pinned

@@ -14,7 +14,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PICTURE = (Path(__file__).resolve().parents[2] / "examples" / "media" / "red-circle.png").read_bytes()
+_MEDIA = Path(__file__).resolve().parents[2] / "examples" / "media"
+PICTURE, BEEPS = (_MEDIA / "red-circle.png").read_bytes(), (_MEDIA / "three-beeps.wav").read_bytes()
 PICTURE_URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
 QUESTION, AGAIN = "What is in this picture?", "What colour is it?"  # the second one of a second turn
 TOKENS = 256  # room for a call by a small vocabulary, where a word takes many

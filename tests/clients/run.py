@@ -37,6 +37,7 @@ CLIENTS = (
     Client(script="with_langchain", environment="agents"),
     Client(script="with_agents_sdk", environment="agents"),
     Client(script="with_pydantic_ai", environment="agents"),
+    Client(script="with_anthropic", environment="anthropic"),
     Client(script="with_instructor", environment="instructor"),
     Client(script="with_litellm", environment="litellm"),
     Client(script="with_litellm_proxy", environment="litellm"),

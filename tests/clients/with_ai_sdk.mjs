@@ -1,6 +1,6 @@
 // The AI SDK's provider for servers like OpenAI's, and openai-node beside it: node with_ai_sdk.mjs URL MODEL
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { createReadStream, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
@@ -96,6 +96,17 @@ const parts = {
     ));
     const told = { ...call, tool_choice: "none", messages: [...call.messages, called, ...results] };
     assert.ok((await client.chat.completions.create(told)).choices[0].message.content);
+  },
+  async node_transcriptions() {
+    const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
+    const file = () => createReadStream(new URL("../../examples/media/three-beeps.wav", import.meta.url));
+    const asked = { model, prompt: "How many beeps do you hear?" };
+    assert.match((await client.audio.transcriptions.create({ ...asked, file: file() })).text, /3/);
+    let text = "", last;
+    for await (last of await client.audio.transcriptions.create({ ...asked, file: file(), stream: true })) {
+      text += last.delta ?? "";
+    }
+    assert.ok(last.text === text && text.includes("3"));
   },
 };
 

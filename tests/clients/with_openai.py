@@ -7,7 +7,21 @@ from typing import Any
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletionMessageFunctionToolCall
 
-from tests.clients.case import AGAIN, KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, WEATHER, Shape, run, seen, weather
+from tests.clients.case import (
+    AGAIN,
+    BEEPS,
+    KEY,
+    MODEL,
+    PICTURE_URL,
+    QUESTION,
+    TOKENS,
+    URL,
+    WEATHER,
+    Shape,
+    run,
+    seen,
+    weather,
+)  # fmt: skip
 
 CLIENT = OpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=0)
 ASKED: Any = [
@@ -129,5 +143,16 @@ def streamed_tools() -> None:
     assert choice.finish_reason == "tool_calls" and weather(**json.loads(call.function.arguments))
 
 
+def transcriptions() -> None:
+    """The embedded model hears beeps, not words: what it is asked stands in `prompt`."""
+    asked: Any = {"model": MODEL, "prompt": "How many beeps do you hear?"}
+    for form in ("json", "text"):
+        answer: Any = CLIENT.audio.transcriptions.create(**asked, file=("a.wav", BEEPS), response_format=form)
+        assert "3" in (answer if form == "text" else answer.text), answer
+    *pieces, done = CLIENT.audio.transcriptions.create(**asked, file=("a.wav", BEEPS), stream=True)
+    assert "".join(piece.delta for piece in pieces) == done.text and "3" in done.text
+    assert CLIENT.audio.transcriptions.create(model=MODEL, file=("a.wav", BEEPS)).usage
+
+
 if __name__ == "__main__":
-    run(chat, stream, turns, many_streams, structured, json_object, tools, streamed_tools)
+    run(chat, stream, turns, many_streams, structured, json_object, tools, streamed_tools, transcriptions)

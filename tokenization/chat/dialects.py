@@ -72,7 +72,7 @@ def with_tools(chat: Chat, body: Mapping[str, Any]) -> tuple[Chat, ToolOffer | N
     """The chat with the tools of a body, in either dialect, and what of them may be called. Raises ChatError."""
     if body.keys().isdisjoint(FIELDS):
         return chat, None
-    tools, offer = read_offer(body, _text)
+    tools, offer = read_offer(body, read_text)
     return msgspec.structs.replace(chat, tools=tools), offer
 
 
@@ -111,7 +111,7 @@ def _native_part(part: Any, param: str) -> Part:
         return _boxes(part, param)
     if key == "text":
         _refuse_other_keys(part, (key,), param)
-        return Text(text=_text(part["text"], f"{param}.text"))
+        return Text(text=read_text(part["text"], f"{param}.text"))
     kind, value_param = _KINDS[key], f"{param}.{key}"
     _refuse_other_keys(part, (key, *KEYS[kind]), param)
     source, frames = _sources(kind, part[key], value_param)
@@ -129,7 +129,7 @@ def _boxes(part: dict[str, Any], param: str) -> Boxes:
     for i, box in enumerate(boxes):
         if not isinstance(box, list) or len(box) != 4 or not all(map(_is_coordinate, box)):
             raise ChatError(f"a box is four numbers from 0 to {FULL}, [x1, y1, x2, y2]", f"{value_param}[{i}]")
-    ref = None if part.get("ref") is None else _text(part["ref"], f"{param}.ref")
+    ref = None if part.get("ref") is None else read_text(part["ref"], f"{param}.ref")
     return Boxes(boxes=tuple((int(a), int(b), int(c), int(d)) for a, b, c, d in boxes), ref=ref, param=value_param)
 
 
@@ -156,7 +156,7 @@ def _openai_turn(message: Any, param: str) -> Turn:
         parts=parts,
         plain=plain,
         name=_text_or_none(message, "name", param),
-        tool_calls=read_tool_calls(message.get("tool_calls"), role, f"{param}.tool_calls", _text),
+        tool_calls=read_tool_calls(message.get("tool_calls"), role, f"{param}.tool_calls", read_text),
         tool_call_id=_text_or_none(message, "tool_call_id", param) if role == "tool" else None,
         param=param,
     )
@@ -165,7 +165,7 @@ def _openai_turn(message: Any, param: str) -> Turn:
 def _openai_content(content: Any, role: Role, param: str) -> tuple[tuple[Part, ...], bool]:
     """The parts, and whether they are one string; a tool's texts become one, as templates expect its answer."""
     if isinstance(content, str):
-        return (Text(text=_text(content, param)),), True
+        return (Text(text=read_text(content, param)),), True
     if content is None and role in ("assistant", "tool"):
         return (), True
     if not expect(content, list, "a string or a list of parts", param):
@@ -199,7 +199,7 @@ def _openai_part(part: Any, param: str) -> Part:
 
 def _openai_text(part: dict[str, Any], param: str) -> Text:
     kind = part["type"]
-    return Text(text=_text(part[kind], f"{param}.{kind}"))
+    return Text(text=read_text(part[kind], f"{param}.{kind}"))
 
 
 def _openai_url(part: dict[str, Any], param: str) -> Media:
@@ -227,10 +227,11 @@ def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
 
 
 def _plain_turn(role: Role, text: Any, param: str) -> Turn:
-    return Turn(role=role, parts=(Text(text=_text(text, param)),), plain=True, param=param)
+    return Turn(role=role, parts=(Text(text=read_text(text, param)),), plain=True, param=param)
 
 
-def _text(value: Any, param: str) -> str:
+def read_text(value: Any, param: str) -> str:
+    """A text of the client's that consists of characters. Raises ChatError."""
     text = expect(value, str, "a string", param)
     if text.isascii():  # known without a look at its characters, which may be 64 MiB of a picture
         return text
@@ -248,10 +249,15 @@ def _sources(kind: Kind, value: Any, param: str) -> tuple[str, tuple[str, ...]]:
         if not value:
             raise ChatError("at least one frame is needed", param)
         return "", tuple(_sources("image", frame, f"{param}[{i}]")[0] for i, frame in enumerate(value))
-    source = _text(value, param)
+    return read_source(value, param), ()
+
+
+def read_source(value: Any, param: str) -> str:
+    """Of one medium, as the client wrote it. Raises ChatError."""
+    source = read_text(value, param)
     if not source:
         raise ChatError("a path or a data: URL is needed, got an empty string", param)
-    return source, ()
+    return source
 
 
 def _refuse_other_keys(value: dict[str, Any], known: tuple[str, ...], param: str) -> None:
@@ -271,7 +277,7 @@ def _refuse_options(value: dict[str, Any], known: tuple[str, ...], param: str, p
 
 def _text_or_none(message: dict[str, Any], key: str, param: str) -> str | None:
     value = message.get(key)
-    return None if value is None or value == "" else _text(value, f"{param}.{key}")
+    return None if value is None or value == "" else read_text(value, f"{param}.{key}")
 
 
 def _listed(names: list[str]) -> str:

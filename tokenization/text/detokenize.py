@@ -63,23 +63,26 @@ class StopStrings:
         self._begun = [0] * len(stops)  # of each stop: how many of its characters end the text so far
         self._held = ""
 
-    def push(self, text: str) -> tuple[str, bool]:
-        """(text safe to show, stop found): the first to end wins, then the longest. Nothing may be pushed after it."""
-        ends: list[tuple[int, int]] = []  # of each stop that is complete: how much of `text` it takes, -its length
+    def push(self, text: str) -> tuple[str, str]:
+        """(text safe to show, the stop that was found or ""): the first to end wins, then the longest.
+
+        Nothing may be pushed after it.
+        """
+        ends: list[tuple[int, int, str]] = []  # of each complete stop: how much of `text` it takes, -its length
         for i, (stop, begun) in enumerate(zip(self._stops, self._begun, strict=True)):
             since = stop[:begun] + text  # a stop that began before has not ended, and cannot
             at = since.find(stop)
             if at >= 0:
-                ends.append((at + len(stop) - begun, -len(stop)))
+                ends.append((at + len(stop) - begun, -len(stop), stop))
             self._begun[i] = begins(stop, since)
         held = self._held + text
         if ends:
-            taken, less = min(ends)
+            taken, less, found = min(ends)
             end, self._held = len(self._held) + taken, ""
-            return held[: end if self._shown else end + less], True
+            return held[: end if self._shown else end + less], found
         cut = len(held) - max(self._begun, default=0)
         self._held = held[cut:]
-        return held[:cut], False
+        return held[:cut], ""
 
     def flush(self) -> str:
         """What was held back, at the end of a text without a stop string."""

@@ -20,7 +20,7 @@ from model.families.qwen2.positions import (
     vision_positions,
 )
 from model.families.qwen2.processor import Qwen2Processor
-from model.family import Family, PixelBounds
+from model.family import Family, PixelBounds, Transcription
 from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.boxes import TAGS
 from tokenization.chat.parts import Kind
@@ -242,5 +242,8 @@ FAMILY = Family(
     renames=RENAMES,
     skips=SKIPS,
     config=thinker_config,
+    transcription=Transcription(  # of its cookbook of sounds
+        system="You are a speech recognition model.", prompt="Transcribe the audio into text."
+    ),
     pixels=omni_pixel_bounds,
 )

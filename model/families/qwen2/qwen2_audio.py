@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
 from model.families.qwen2.audio_features import FeatureExtractor
-from model.family import Family
+from model.family import Family, Transcription
 from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.parts import Kind
 from tokenization.media.mel import CONTEXT_FRAMES
@@ -113,4 +113,5 @@ FAMILY = Family(
     processor=Qwen2AudioProcessor,
     build=build,
     renames=RENAMES,
+    transcription=Transcription(prompt="Detect the language and recognize the speech:"),  # of its evaluation
 )

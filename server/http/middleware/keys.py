@@ -142,9 +142,9 @@ def digest_of(key: str) -> bytes:
 
 
 def check_key(given: Sequence[bytes], keys: ApiKeys) -> ListedKey:
-    """The key in these Authorization headers. Raises Refusal (401)."""
+    """The key in these Authorization headers, of which there is one. Raises Refusal (401)."""
     headers = [value.decode("latin-1") for value in given]
     if len(headers) == 1 and (found := keys.allow(headers[0])) is not None:
         return found
     how = "no key of this server" if headers else "no key"
-    raise unauthorized(f"{how} came with the request: send one as `Authorization: Bearer KEY`")
+    raise unauthorized(f"{how} came with the request: send one as `Authorization: Bearer KEY` or `x-api-key: KEY`")

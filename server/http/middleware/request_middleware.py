@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.http.connection.guard import Guard
 from server.http.connection.request_body import BodyBudget, RequestBody
-from server.http.errors import error_response
+from server.http.errors import ANTHROPIC, error_response
 from server.http.middleware.addresses import LOCAL, check_host, client_of_address
 from server.http.middleware.key_limits import RATE_HEADERS, KeyPlace
 from server.http.middleware.keys import OPEN_PATHS, ApiKeys, check_key
@@ -89,6 +89,8 @@ class RequestMiddleware:
             wants_timings=head.wants_timings,
         )
         answer = AnswerSender(guard, body, context, send)
+        if scope["path"].startswith(ANTHROPIC):
+            answer.id_names = (REQUEST_ID, b"request-id")  # where its SDK looks
         try:
             await guard.asked(context, body)
             refusal = self._refusal(scope, head, answer)
@@ -150,7 +152,7 @@ class PagesMayRead(CORSMiddleware):
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         super().__init__(
             app, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"],
-            expose_headers=["X-Request-Id", "Retry-After", *RATE_HEADERS],
+            expose_headers=["X-Request-Id", "Request-Id", "Retry-After", *RATE_HEADERS],
         )  # fmt: skip
 
     def preflight_response(self, request_headers: Headers) -> Response:
@@ -172,6 +174,7 @@ class AnswerSender:
     body: RequestBody
     context: RequestContext
     to_client: Send
+    id_names: tuple[bytes, ...] = (REQUEST_ID,)  # the headers that tell the request's id
     begun: bool = False
     place: KeyPlace | None = None  # where its key has limits
 
@@ -185,9 +188,10 @@ class AnswerSender:
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if message["type"] == "http.response.start":
             self.begun, guard.begun, context.status = True, True, message["status"]
-            shown = (REQUEST_ID, (context.client_request_id or context.id).encode("ascii"))
+            shown = (context.client_request_id or context.id).encode("ascii")
+            ids = [(name, shown) for name in self.id_names]
             more = [] if self.place is None else self.place.headers
-            message["headers"] = [*message.get("headers", ()), shown, *more, *([CLOSE] if guard.closes_after else [])]
+            message["headers"] = [*message.get("headers", ()), *ids, *more, *([CLOSE] if guard.closes_after else [])]
         elif last and not self.body.whole:
             messages = [{**message, "more_body": True}, LAST]
         for one in messages:
@@ -211,6 +215,8 @@ def read_head(scope: Scope) -> Head:
             head.hosts.append(value)
         elif name == b"authorization":
             head.authorizations.append(value)
+        elif name == b"x-api-key":  # Anthropic's clients say it so
+            head.authorizations.append(b"Bearer " + value)
         elif name == b"content-length":
             head.length = int(value)  # uvicorn has refused what is no number
         elif name == b"transfer-encoding":

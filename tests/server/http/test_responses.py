@@ -46,7 +46,7 @@ class Client:
 
 def stream(tokenizer: BPETokenizer, run: Any, client: Client) -> "asyncio.Task[None]":
     response = EventStream(run, NativeSerializer("chat-1", tokenizer, RequestContext(), logprobs=False))
-    scope = {"type": "http", "state": {"context": RequestContext("r1")}}
+    scope = {"type": "http", "path": "/x", "state": {"context": RequestContext("r1")}}
     return asyncio.create_task(response(scope, client.receive, client.send))
 
 

@@ -69,32 +69,32 @@ def test_the_cost_per_token_does_not_grow(tokenizer: BPETokenizer) -> None:
 # ---- stop strings
 
 
-def through(stops: list[str], pieces: list[str]) -> tuple[str, bool]:
-    """Everything shown, and whether a stop was hit."""
+def through(stops: list[str], pieces: list[str]) -> tuple[str, str]:
+    """Everything shown, and the stop that was hit."""
     finder, shown = StopStrings(stops), ""
     for piece in pieces:
         text, hit = finder.push(piece)
         shown += text
         if hit:
-            return shown, True
-    return shown + finder.flush(), False
+            return shown, hit
+    return shown + finder.flush(), ""
 
 
 @pytest.mark.parametrize(
     "stops, text, expected",
     [
-        ([], "abc", ("abc", False)),
-        (["b"], "abc", ("a", True)),
-        (["bc"], "abbc", ("ab", True)),
-        (["aab"], "aaaab", ("aa", True)),
-        (["abc", "b"], "xabc", ("xa", True)),  # "b" ends first
-        (["abc", "bc"], "xabc", ("x", True)),  # both end here: the longest
-        (["\n\n"], "a\nb\n", ("a\nb\n", False)),
-        (["abcd"], "abc", ("abc", False)),
-        (["你好"], "你你好", ("你", True)),
+        ([], "abc", ("abc", "")),
+        (["b"], "abc", ("a", "b")),
+        (["bc"], "abbc", ("ab", "bc")),
+        (["aab"], "aaaab", ("aa", "aab")),
+        (["abc", "b"], "xabc", ("xa", "b")),  # "b" ends first
+        (["abc", "bc"], "xabc", ("x", "abc")),  # both end here: the longest
+        (["\n\n"], "a\nb\n", ("a\nb\n", "")),
+        (["abcd"], "abc", ("abc", "")),
+        (["你好"], "你你好", ("你", "你好")),
     ],
 )
-def test_stops_in_every_cutting_of_the_text(stops: list[str], text: str, expected: tuple[str, bool]) -> None:
+def test_stops_in_every_cutting_of_the_text(stops: list[str], text: str, expected: tuple[str, str]) -> None:
     borders = range(1, len(text))
     for count in range(len(text)):
         for cut in itertools.combinations(borders, count):
@@ -104,10 +104,10 @@ def test_stops_in_every_cutting_of_the_text(stops: list[str], text: str, expecte
 
 def test_only_what_may_be_a_stop_is_held_back() -> None:
     finder = StopStrings(["</s>", "###"])
-    assert finder.push("ab<") == ("ab", False)
-    assert finder.push("/x") == ("</x", False)
-    assert finder.push("##") == ("", False)
-    assert finder.push("!") == ("##!", False)
+    assert finder.push("ab<") == ("ab", "")
+    assert finder.push("/x") == ("</x", "")
+    assert finder.push("##") == ("", "")
+    assert finder.push("!") == ("##!", "")
     assert finder.flush() == ""
 
 
@@ -119,33 +119,33 @@ def test_an_empty_stop_is_refused() -> None:
 LETTERS = st.text(alphabet="ab", min_size=1, max_size=5)
 
 
-def pushed_through(stops: list[str], pieces: list[str], shown: bool) -> list[tuple[str, bool]]:
+def pushed_through(stops: list[str], pieces: list[str], shown: bool) -> list[tuple[str, str]]:
     """The simple search: after each piece the whole text is looked at again, character by character."""
     text, told = "", 0
-    found: list[tuple[str, bool]] = []
+    found: list[tuple[str, str]] = []
     for piece in pieces:
         for _ in range(len(piece)):
             text, piece = text + piece[0], piece[1:]
-            hits = [len(stop) for stop in stops if text.endswith(stop)]
-            if hits:
-                return [*found, (text[told : len(text) if shown else len(text) - max(hits)], True)]
+            if hits := [stop for stop in stops if text.endswith(stop)]:
+                hit = max(hits, key=len)
+                return [*found, (text[told : len(text) if shown else len(text) - len(hit)], hit)]
         begun = [n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])]
         end = len(text) - max(begun, default=0)
-        found.append((text[told:end], False))
+        found.append((text[told:end], ""))
         told = end
-    return [*found, (text[told:], False)]
+    return [*found, (text[told:], "")]
 
 
 def compared(stops: list[str], pieces: list[str], shown: bool) -> None:
     """Every push says what the search says, and holds no more back."""
     finder = StopStrings(stops, shown=shown)
-    found: list[tuple[str, bool]] = []
+    found: list[tuple[str, str]] = []
     for piece in pieces:
         found.append(finder.push(piece))
         if found[-1][1]:
             break
     else:
-        found.append((finder.flush(), False))
+        found.append((finder.flush(), ""))
     assert found == pushed_through(stops, pieces, shown)
 
 

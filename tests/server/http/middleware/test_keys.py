@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,9 @@ def test_what_a_header_must_hold(header: str, expected: bool) -> None:
 # ---- a request
 
 
-def asked(method: str, path: str, *authorization: bytes) -> tuple[int, dict[str, str], list[str], bool]:
+def asked(
+    method: str, path: str, *authorization: bytes, others: Sequence[tuple[bytes, bytes]] = ()
+) -> tuple[int, dict[str, str], list[str], bool]:
     """Status and headers of the answer (0 where the app was asked), the paths the app saw, whether it was counted."""
     seen: list[str] = []
     metrics = Metrics("tiny", "1")
@@ -186,7 +189,7 @@ def asked(method: str, path: str, *authorization: bytes) -> tuple[int, dict[str,
     async def send(message: Any) -> None:
         sent.append(message)
 
-    headers = [(b"host", b"a"), *((b"authorization", value) for value in authorization)]
+    headers = [(b"host", b"a"), *((b"authorization", value) for value in authorization), *others]
     scope = {"type": "http", "http_version": "1.1", "method": method, "path": path, "headers": headers}
     guarded = surrounded(app, metrics, keys=ApiKeys((digest("one"),), None))
     asyncio.run(guarded(scope, receive, send))
@@ -219,6 +222,15 @@ def test_what_tells_clients_apart_is_no_key() -> None:
 
 def test_with_a_key_the_app_is_asked() -> None:
     assert asked("POST", "/chat", b"Bearer one") == (0, {}, ["/chat"], False)
+
+
+@pytest.mark.parametrize("path", ["/chat", "/v1/messages", "/metrics"])
+def test_the_key_may_stand_in_a_header_of_its_own(path: str) -> None:
+    """As Anthropic's clients send it. Beside another one nobody knows which is meant."""
+    key = (b"x-api-key", b"one")
+    assert asked("POST", path, others=[key]) == (0, {}, [path], False)
+    assert asked("POST", path, others=[(b"x-api-key", b"two")])[0] == 401
+    assert asked("POST", path, b"Bearer two", others=[key])[0] == 401
 
 
 @pytest.mark.parametrize("path", sorted(OPEN_PATHS))

@@ -1,6 +1,7 @@
 """Every answer has a request id, and nothing internal leaves with an error that no route has caught."""
 
 import asyncio
+import json
 import logging
 import re
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 from h11 import LocalProtocolError
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from server.http.app import create_app
-from server.http.connection.request_body import RequestBody
+from server.http.connection.request_body import BodyBudget, RequestBody
+from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import AnswerSender, read_head
 from server.request_context import RequestContext, context_of
 from tests.server.doubles import Scene
@@ -229,3 +232,30 @@ def test_what_the_client_ended_is_no_defect_and_all_else_is() -> None:
 def test_a_head_announces_a_body(field: tuple[bytes, bytes], found: bool) -> None:
     head = read_head({"headers": [(b"host", b"a"), field]})
     assert (head.chunked or head.length > 0) is found
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/none", "/chat"])
+def test_what_is_refused_before_a_route_has_its_form(path: str) -> None:
+    """Anthropic's clients tell errors by its types; all others see what they always saw."""
+
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+
+    def refused(budget: BodyBudget, chunks: list[bytes], **options: Any) -> tuple[int, bytes, dict[bytes, bytes]]:
+        app = surrounded(read, budget=budget, **options)
+        head = [(b"host", b"a"), (b"content-length", str(sum(map(len, chunks))).encode())]
+        sent = messages_of(app, chunks, head, path=path)
+        return sent[0]["status"], b"".join(one.get("body", b"") for one in sent[1:]), dict(sent[0]["headers"])
+
+    told = {}
+    for status, raw, headers in (
+        refused(bodies(), [b"x"], keys=ApiKeys((b"\x00" * 32,), None)),
+        refused(bodies(max_body=10), [b"x" * 11]),
+    ):
+        body = json.loads(raw)
+        assert int(headers[b"content-length"]) == len(raw)
+        assert (b"request-id" in headers) == (path != "/chat") == (body.get("type") == "error")
+        told[status] = body["error"]["type"]
+    ours = {401: "invalid_request_error", 413: "invalid_request_error"}
+    assert told == (ours if path == "/chat" else {401: "authentication_error", 413: "request_too_large"})

@@ -1,0 +1,223 @@
+"""POST /v1/audio/transcriptions: a form with a sound becomes a chat that asks for its words, the answer."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pybase64
+from python_multipart import MultipartParser
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import parse_options_header
+
+from model.family import Transcription
+from server.http.long_texts import Raw
+from server.http.responses import data
+from server.http.routes.answer_fields import usage
+from server.http.routes.vllm_fields import VllmField, refuse_unsupported
+from server.http.validation import validated
+from server.request_context import RequestContext
+from server.requests.answer import Delta
+from server.requests.refusal import forbidden, invalid_request, listed
+from server.requests.request import ChatRequest
+from server.requests.sampling import SamplingRequest
+from tokenization.chat.dialects import read_text
+from tokenization.chat.parts import Chat, Media, Text, Turn
+from tokenization.messages import Prepared
+
+MOST_FIELDS = 32  # of a form
+MOST_TEXT = 1 << 18  # bytes of a field that is no file
+FORMATS = ("json", "text")
+FLAGS = {"true": True, "false": False}
+_LANGUAGE = re.compile(r"[A-Za-z][A-Za-z -]{1,39}")
+_TIMES = "these models say words without times; leave it out"
+REFUSED = tuple(
+    VllmField(name=name, treatment="refused", note=note, neutral=("",))
+    for name, note in (
+        ("timestamp_granularities", _TIMES),
+        ("include", "not supported; a chat with the sound has logprobs"),
+        ("known_speaker_names", "these models do not tell speakers apart; leave it out"),
+        ("known_speaker_references", "these models do not tell speakers apart; leave it out"),
+    )
+)
+LISTS = frozenset(field.name for field in REFUSED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptionRequest:
+    """A chat that asks for the words of a sound, and whether these alone are the answer."""
+
+    request: ChatRequest
+    plain: bool
+
+    @property
+    def model(self) -> str | None:
+        return self.request.model
+
+
+def form_boundary(headers: Mapping[str, str], origins: Collection[str]) -> bytes:
+    """What stands between the fields of a form's body. Raises Refusal for what is no form.
+
+    Pages may send forms to any address without asking first; their browser says where they are from. origins: of pages
+    that may, beside those of this server.
+    """
+    kind, options = parse_options_header(headers.get("content-type"))
+    if kind != b"multipart/form-data" or not 0 < len(options.get(b"boundary", b"")) <= 70:
+        message = "the Content-Type must be multipart/form-data with its boundary"
+        raise invalid_request(message, code="unsupported_media_type")
+    origin = headers.get("origin")
+    own = origin is None or origin.partition("://")[2] == headers.get("host")
+    if not own and "*" not in origins and origin not in origins:
+        raise forbidden(
+            "no page of this origin may send forms here: --allowed-origins names who may", "origin_not_allowed"
+        )
+    return options[b"boundary"]
+
+
+def form_fields(raw: Raw, boundary: bytes) -> dict[str, bytearray]:
+    """The fields of a form by name, without the brackets of those that are lists. Raises Refusal."""
+    fields: dict[str, bytearray] = {}
+    header, value, disposition = bytearray(), bytearray(), bytearray()
+    content, ended, n_parts = bytearray(), False, 0
+
+    def begin() -> None:
+        disposition.clear()
+
+    def header_ends() -> None:
+        if header.lower() == b"content-disposition":
+            disposition[:] = value
+        header.clear()
+        value.clear()
+
+    def headers_end() -> None:
+        nonlocal content, n_parts
+        n_parts += 1
+        kind, options = parse_options_header(bytes(disposition))
+        name = options.get(b"name", b"").decode("utf-8", "replace").removesuffix("[]")
+        if kind != b"form-data" or not name:
+            raise invalid_request("a part of the form has no name", code="invalid_form")
+        if name in fields and name not in LISTS:
+            raise invalid_request(f"{listed([name])} stands there twice", name, "invalid_form")
+        if n_parts > MOST_FIELDS:
+            raise invalid_request(f"the form has more than {MOST_FIELDS} fields", code="invalid_form")
+        content = fields[name] = bytearray()
+
+    def end() -> None:
+        nonlocal ended
+        ended = True
+
+    def add(piece: bytes, start: int, stop: int) -> None:
+        content.extend(memoryview(piece)[start:stop])
+
+    parser = MultipartParser(
+        boundary,
+        {
+            "on_part_begin": begin, "on_part_data": add, "on_headers_finished": headers_end, "on_end": end,
+            "on_header_field": lambda piece, start, stop: header.extend(piece[start:stop]),
+            "on_header_value": lambda piece, start, stop: value.extend(piece[start:stop]),
+            "on_header_end": header_ends,
+        },
+    )  # fmt: skip
+    try:
+        parser.write(raw)  # type: ignore[arg-type]  # a bytearray does as well
+    except MultipartParseError as error:
+        raise invalid_request(f"the body is not a valid form: {error}", code="invalid_form") from None
+    if not ended:
+        raise invalid_request("the body is not a valid form: it ends before its last boundary", code="invalid_form")
+    return fields
+
+
+def read_transcription(
+    raw: Raw, request_id: str, *, boundary: bytes, own: Transcription | None
+) -> TranscriptionRequest:
+    """The body of POST /v1/audio/transcriptions; own: how the model's family asks. Raises Refusal and ChatError."""
+    form = form_fields(raw, boundary)
+    sound = form.pop("file", None)
+    if not sound:
+        raise invalid_request("file: a sound is needed", "file")
+    fields = {name: text for name, value in form.items() if (text := _text(value, name))}
+    refuse_unsupported(fields, REFUSED)
+    kind = fields.get("response_format", "json")
+    if kind not in FORMATS:
+        times = f": {_TIMES}" if kind in ("verbose_json", "srt", "vtt", "diarized_json") else ""
+        raise invalid_request(f"response_format: takes {' and '.join(FORMATS)}{times}", "response_format")
+    stream = FLAGS.get(fields.get("stream", "false").lower())
+    if stream is None:
+        raise invalid_request("stream: must be true or false", "stream")
+    encoded = pybase64.b64encode(sound).decode("ascii")
+    source = Media(kind="audio", source=f"data:audio/wav;base64,{encoded}", param="file")
+    return TranscriptionRequest(
+        request=ChatRequest(
+            id=request_id,
+            chat=_chat(source, fields, own),
+            chat_param="prompt",
+            model=fields.get("model"),
+            sampling=validated(SamplingRequest, {"temperature": _number(fields.get("temperature", "0"))}),
+            stream=stream,
+        ),
+        plain=kind == "text",
+    )
+
+
+def _text(value: bytearray, name: str) -> str:
+    if len(value) > MOST_TEXT:
+        raise invalid_request(f"{listed([name])} has more than {MOST_TEXT} bytes", name)
+    try:
+        return read_text(value.decode("utf-8"), name)
+    except UnicodeDecodeError:
+        raise invalid_request(f"{listed([name])} must be text in UTF-8", name) from None
+
+
+def _number(value: str) -> float | str:
+    """A word that is no number is refused as one of another type."""
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _chat(source: Media, fields: Mapping[str, str], own: Transcription | None) -> Chat:
+    """The words that ask for a transcript are the client's, or the family's."""
+    asked = fields.get("prompt", "")
+    turns: tuple[Turn, ...] = ()
+    if not asked and own is not None:
+        asked = own.prompt
+        turns = (Turn(role="system", parts=(Text(text=own.system),), plain=True, param="prompt"),) if own.system else ()
+    language = fields.get("language")
+    if language is not None:
+        if not _LANGUAGE.fullmatch(language):
+            raise invalid_request("language: must be a code such as en, or a name", "language")
+        asked = f"{asked} The language is {language}."
+    return Chat(turns=(*turns, Turn(role="user", parts=(source, Text(text=asked)), plain=False, param="prompt")))
+
+
+class TranscriptSerializer:
+    """POST /v1/audio/transcriptions. The last event has all of the words again, as OpenAI's clients read it."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
+        self._texts: list[str] = []
+
+    def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
+        return {"text": answers[0].text, "usage": self._usage(prepared, n_tokens)}
+
+    def event(self, prepared: Prepared, delta: Delta) -> bytes:
+        self._texts.append(delta.text)
+        return data({"type": "transcript.text.delta", "delta": delta.text}) if delta.text else b""
+
+    def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
+        text = "".join(self._texts)
+        return data({"type": "transcript.text.done", "text": text, "usage": self._usage(prepared, n_tokens)})
+
+    def _usage(self, prepared: Prepared, n_tokens: int) -> dict[str, Any]:
+        """As `usage` has it, by the names of this route."""
+        counts = usage(prepared, n_tokens, self._context)
+        heard = counts["prompt_tokens_details"].get("audio_tokens", 0)
+        return {
+            "type": "tokens",
+            "input_tokens": counts["prompt_tokens"],
+            "input_token_details": {"audio_tokens": heard, "text_tokens": counts["prompt_tokens"] - heard},
+            "output_tokens": n_tokens,
+            "total_tokens": counts["total_tokens"],
+            **({"timings": counts["timings"]} if "timings" in counts else {}),
+        }

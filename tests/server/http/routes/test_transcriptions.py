@@ -1,0 +1,167 @@
+"""POST /v1/audio/transcriptions: forms as httpx writes them and forms that are none, and the words as an answer."""
+
+import base64
+import json
+import random
+from typing import Any
+
+import httpx
+import pytest
+
+from model.family import Transcription
+from model.registry import families
+from server.http.routes.transcriptions import (
+    MOST_FIELDS,
+    MOST_TEXT,
+    TranscriptionRequest,
+    TranscriptSerializer,
+    form_boundary,
+    form_fields,
+    read_transcription,
+)
+from server.request_context import RequestContext
+from server.requests.refusal import Refusal
+from tests.server.http.answers import ACCEPTED, DELTAS, answered, collected, parse_all
+from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Chat, Media, Text
+
+OWN = Transcription(system="You hear.", prompt="Write it down.")
+SOUND = b"RIFF\r\n--\r\n\x00\xff--x--" * 7
+
+
+def form(files: dict[str, Any] | None = None, **fields: Any) -> tuple[bytes, bytes]:
+    """A body as a well-kept client writes it, and its boundary."""
+    request = httpx.Request(
+        "POST", "http://a", data=fields, files={"file": ("a.wav", SOUND)} if files is None else files
+    )
+    request.read()
+    return request.content, form_boundary(request.headers, ())
+
+
+def read(files: dict[str, Any] | None = None, **fields: Any) -> TranscriptionRequest:
+    raw, boundary = form(files, **fields)
+    return read_transcription(raw, "r1", boundary=boundary, own=OWN)
+
+
+def turns(asked: TranscriptionRequest) -> list[tuple[str, list[str]]]:
+    chat = asked.request.chat
+    assert isinstance(chat, Chat)
+    shown: list[tuple[str, list[str]]] = []
+    for turn in chat.turns:
+        parts = []
+        for part in turn.parts:
+            assert isinstance(part, Text | Media)
+            parts.append(part.text if isinstance(part, Text) else part.source)
+        shown.append((turn.role, parts))
+    return shown
+
+
+URL = f"data:audio/wav;base64,{base64.b64encode(SOUND).decode()}"
+
+
+def test_a_form_is_a_chat_with_the_familys_words() -> None:
+    asked = read(model="m")
+    assert turns(asked) == [("system", ["You hear."]), ("user", [URL, "Write it down."])]
+    assert asked.model == "m" and asked.request.sampling.temperature == 0 and not asked.plain
+    assert [medium.param for medium in asked.request.chat.media] == ["file"]
+
+
+def test_fields_arrive() -> None:
+    asked = read(prompt="Words?", language="en", temperature="0.5", response_format="text", stream="true")
+    assert turns(asked) == [("user", [URL, "Words? The language is en."])]
+    assert asked.request.sampling.temperature == 0.5 and asked.plain and asked.request.stream
+    assert turns(read(prompt="", language="")) == turns(read()), "an empty field says nothing"
+
+
+def test_whoever_hears_says_how_it_is_asked() -> None:
+    assert all(("audio" in family.modalities) == (family.transcription is not None) for family, _ in families())
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": "warm"}, "temperature"), ({"temperature": "nan"}, "temperature"),
+        ({"temperature": "-1"}, "temperature"), ({"response_format": "xml"}, "response_format"),
+        *(({"response_format": kind}, "response_format") for kind in ("verbose_json", "srt", "vtt", "diarized_json")),
+        ({"timestamp_granularities[]": ["word", "segment"]}, "timestamp_granularities"),
+        ({"include[]": "logprobs"}, "include"), ({"known_speaker_names[]": "a"}, "known_speaker_names"),
+        ({"stream": "yes"}, "stream"), ({"language": "<|en|>"}, "language"), ({"language": "e" * 99}, "language"),
+        ({"prompt": b"\xff"}, "prompt"), ({"prompt": "x" * (MOST_TEXT + 1)}, "prompt"),
+        ({"model": ["a", "b"]}, "model"),
+        ({"file": "x"}, "file"),
+    ],
+)  # fmt: skip
+def test_a_complaint_names_the_field(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises((Refusal, ChatError)) as caught:
+        read(**fields)
+    assert isinstance(caught.value, Refusal | ChatError) and caught.value.param == param
+    if "response_format" in fields and fields["response_format"] != "xml":
+        assert "without times" in str(caught.value)
+
+
+@pytest.mark.parametrize("files", [{"other": b"x"}, {"file": b""}])
+def test_a_sound_is_needed(files: dict[str, Any]) -> None:
+    with pytest.raises(Refusal, match="a sound is needed"):
+        read(files)
+
+
+def test_a_broken_form_is_refused() -> None:
+    """Cut anywhere, and with bytes changed: a Refusal, or a form; never another error, and never a form that is cut."""
+    raw, boundary = form(prompt="Words?")
+    for end in range(len(raw) - 4):  # without its last line break it is whole
+        with pytest.raises(Refusal):
+            read_transcription(raw[:end], "r1", boundary=boundary, own=OWN)
+    rng, refused = random.Random(0), 0
+    for _ in range(3000):
+        spoilt = bytearray(raw)
+        for _ in range(rng.randint(1, 4)):
+            spoilt[rng.randrange(len(spoilt))] = rng.choice(b'\r\n-:;="\x00a\xff')
+        try:
+            read_transcription(spoilt, "r1", boundary=boundary, own=OWN)
+        except (Refusal, ChatError):
+            refused += 1
+    assert 300 < refused < 3000
+
+
+def test_many_parts_are_refused() -> None:
+    part = b'--b\r\nContent-Disposition: form-data; name="include[]"\r\n\r\nx\r\n'
+    assert form_fields(part * MOST_FIELDS + b"--b--\r\n", b"b") == {"include": b"x"}
+    with pytest.raises(Refusal, match="more than"):
+        form_fields(part * (MOST_FIELDS + 1) + b"--b--\r\n", b"b")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [None, "application/json", "multipart/form-data", "multipart/form-data; boundary=", "multipart/mixed; boundary=b"]
+    + ["multipart/form-data; boundary=" + "b" * 71],
+)
+def test_what_is_no_form_is_refused(kind: str | None) -> None:
+    with pytest.raises(Refusal) as caught:
+        form_boundary({} if kind is None else {"content-type": kind}, ())
+    assert caught.value.code == "unsupported_media_type"
+
+
+def test_a_page_of_another_origin_sends_no_forms() -> None:
+    """A browser sends them without asking first, so a page could make a server on its visitor's machine work."""
+    headers = {"content-type": "multipart/form-data; boundary=b", "host": "127.0.0.1:8000"}
+    own, other = {"origin": "http://127.0.0.1:8000"}, {"origin": "https://a.example"}
+    assert form_boundary(headers, ()) == form_boundary({**headers, **own}, ()) == b"b"
+    for origin in (other, {"origin": "null"}, {"origin": "http://127.0.0.1:9000"}):
+        with pytest.raises(Refusal) as caught:
+            form_boundary({**headers, **origin}, ("https://b.example",))
+        assert caught.value.kind == "forbidden"
+    for allowed in ("https://a.example", "*"):
+        assert form_boundary({**headers, **other}, (allowed,)) == b"b"
+
+
+def test_events_join_to_the_answer() -> None:
+    whole = answered(TranscriptSerializer(RequestContext("r1")), ACCEPTED, collected(DELTAS))
+    written = TranscriptSerializer(RequestContext("r1"))
+    events = parse_all([*(written.event(ACCEPTED, delta) for delta in DELTAS), written.closing(ACCEPTED, 3)])
+    assert {event["type"] for event in events[:-1]} == {"transcript.text.delta"}
+    assert "".join(event["delta"] for event in events[:-1]) == whole["text"] == 'a "quote"\n\u2028你'
+    assert events[-1] == {"type": "transcript.text.done", **whole}
+    assert json.loads(json.dumps(whole["usage"])) == {
+        "type": "tokens", "input_tokens": 10, "input_token_details": {"audio_tokens": 0, "text_tokens": 10},
+        "output_tokens": 3, "total_tokens": 13,
+    }  # fmt: skip
