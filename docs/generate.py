@@ -14,7 +14,7 @@ from configs.setting import Setting
 from configs.settings import SECTIONS, SETTINGS
 from configs.vllm_flags import FLAGS as VLLM_FLAGS
 from server import model_table
-from server.http.routes.vllm_fields import FIELDS
+from server.http.routes.vllm_fields import FIELDS, OF_RESPONSES, VllmField
 
 REPO = Path(__file__).resolve().parent.parent
 ROOMS = ("server", "model", "tokenization", "shm", "configs")
@@ -105,10 +105,10 @@ def allowed(setting: Setting) -> str:
     return KINDS[setting.kind]
 
 
-def fields() -> str:
-    """One row for each request field of vLLM."""
+def fields(known: Sequence[VllmField]) -> str:
+    """One row for each request field."""
     lines = ["| field | | passes | |", "|---|---|---|---|"]
-    for field in FIELDS:
+    for field in known:
         passes = ", ".join(f"`{json.dumps(value)}`" for value in field.neutral)
         lines.append(f"| `{field.name}` | {field.treatment} | {passes} | {field.note} |")
     return "\n".join(lines)
@@ -137,7 +137,7 @@ def pages(repo: Path) -> dict[Path, str]:
     generated = {
         "map.md": {"modules": modules(repo)},
         "configuration.md": {"settings": settings()},
-        "compat.md": {"fields": fields(), "flags": flags()},
+        "compat.md": {"fields": fields(FIELDS), "responses": fields(OF_RESPONSES), "flags": flags()},
         "models.md": {"families": model_table.as_markdown()},
     }
     found = {}

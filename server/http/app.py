@@ -23,9 +23,12 @@ from server.http.routes.answer_fields import system_fingerprint
 from server.http.routes.chat_completions import CompletionSerializer, read_openai
 from server.http.routes.completions import TextSerializer, read_completions
 from server.http.routes.native import NativeSerializer, read_native
+from server.http.routes.responses_body import read_responses
+from server.http.routes.responses_events import ResponsesSerializer
 from server.http.routes.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.metrics import Metrics
 from server.request_context import RequestContext, context_of
+from server.requests.answer import Emit
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
@@ -166,6 +169,19 @@ def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
         request = known(*await requests.read(http, read_openai))
         serializer = CompletionSerializer(request, card, fingerprint=requests.fingerprint)
         return model_response(partial(service.run, [request]), serializer, stream=request.stream)
+
+    @app.post("/v1/responses")
+    async def responses(http: Request) -> Response:
+        asked, context = await requests.read(http, read_responses)
+        with asked.names.told():
+            asked = replace(asked, request=known(asked.request, context))
+
+        async def run(emit: Emit) -> None:
+            with asked.names.told():
+                await service.run([asked.request], emit)
+
+        serializer = ResponsesSerializer(asked, card)
+        return model_response(run, serializer, stream=asked.request.stream, done=b"", failed=serializer.failed)
 
 
 def add_text_routes(app: FastAPI, requests: RequestReader) -> None:
