@@ -34,13 +34,16 @@ class Client:
 
 CLIENTS = (
     Client(script="with_openai", environment="agents"),
+    Client(script="with_openai_responses", environment="agents"),
     Client(script="with_langchain", environment="agents"),
     Client(script="with_agents_sdk", environment="agents"),
+    Client(script="with_agents_responses", environment="agents"),
     Client(script="with_pydantic_ai", environment="agents"),
     Client(script="with_instructor", environment="instructor"),
     Client(script="with_litellm", environment="litellm"),
     Client(script="with_llama_index", environment="llama_index"),
     Client(script="with_ai_sdk.mjs", environment="node"),
+    Client(script="with_ai_sdk_responses.mjs", environment="node"),
 )
 
 
