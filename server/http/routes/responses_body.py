@@ -30,6 +30,7 @@ NAMES: Mapping[str, str] = {
     "tool_choice.function": "tool_choice",
     "tool_choice.allowed_tools": "tool_choice",
 }
+COPIES, HEADS = 5, 3  # of a stream: events with all of a text or its pieces, and events with the whole response
 TOOL = ("name", "description", "parameters", "strict")  # what the model is shown of a function
 
 # What else an answer may be asked to include; nothing here makes any of it.
@@ -103,7 +104,8 @@ def read_responses(raw: Raw, request_id: str) -> ResponsesRequest:
         }
         sampling = validated(SamplingRequest, chat)
         read, offer = with_tools(with_rendering(chat_from_openai(Messages(names).read(found)), chat), chat)
-        forms = {"response_format": _format(body.text), OUTPUTS: found.get(OUTPUTS)}
+        grammar = read_grammar({"response_format": _format(body.text), OUTPUTS: found.get(OUTPUTS)})
+        repeated = len(body.instructions or "") + len(read.tools) + len(grammar.source if grammar else "")
         request = ChatRequest(
             id=request_id,
             chat=read,
@@ -112,8 +114,10 @@ def read_responses(raw: Raw, request_id: str) -> ResponsesRequest:
             sampling=sampling,
             stream=bool(body.stream),
             cache_salt=body.cache_salt or "",
-            grammar=read_grammar(forms),
+            grammar=grammar,
             tools=offer,
+            copies=COPIES if body.stream else 1,
+            repeated=repeated * HEADS if body.stream else repeated,
         )
     return ResponsesRequest(request=request, names=names, said=_said(found, body))
 

@@ -321,8 +321,8 @@ def places(value: Any, path: str = "") -> list[str]:
     return [found for name, one in inner for found in (name, *places(one, name))]
 
 
-def planted(path: str, wrong: Any) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(json.dumps(PLACES))
+def planted(path: str, wrong: Any, right: dict[str, Any] = PLACES) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(json.dumps(right))
     at: Any = body
     steps = path.replace("[", ".").replace("]", "").split(".")
     for step in steps[:-1]:
