@@ -41,7 +41,7 @@ Included = Literal[
 ]  # fmt: skip
 Label = Annotated[str, StringConstraints(max_length=64)]
 LabelText = Annotated[str, StringConstraints(max_length=512)]
-Text = Annotated[str, StringConstraints(max_length=1024)]
+ShortText = Annotated[str, StringConstraints(max_length=1024)]
 
 
 class TextField(BaseModel):
@@ -66,10 +66,10 @@ class ResponsesBody(BodyFields):
     store: bool | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
-    user: Text | None = None
-    safety_identifier: Text | None = None
-    prompt_cache_key: Text | None = None
-    service_tier: Text | None = None
+    user: ShortText | None = None
+    safety_identifier: ShortText | None = None
+    prompt_cache_key: ShortText | None = None
+    service_tier: ShortText | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
