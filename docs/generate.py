@@ -16,7 +16,7 @@ from configs.vllm_flags import ALIKE
 from configs.vllm_flags import FLAGS as VLLM_FLAGS
 from docs import mindie
 from server import model_table
-from server.http.routes.vllm_fields import FIELDS
+from server.http.routes.vllm_fields import FIELDS, OF_RESPONSES, VllmField
 
 REPO = Path(__file__).resolve().parent.parent
 ROOMS = ("server", "model", "tokenization", "shm", "configs")
@@ -108,10 +108,10 @@ def allowed(setting: Setting) -> str:
     return KINDS[setting.kind]
 
 
-def fields() -> str:
-    """One row for each request field of vLLM."""
+def fields(known: Sequence[VllmField]) -> str:
+    """One row for each request field."""
     lines = ["| field | | passes | |", "|---|---|---|---|"]
-    for field in FIELDS:
+    for field in known:
         passes = ", ".join(f"`{json.dumps(value)}`" for value in field.neutral)
         lines.append(f"| `{field.name}` | {field.treatment} | {passes} | {field.note} |")
     return "\n".join(lines)
@@ -150,7 +150,7 @@ def pages(repo: Path) -> dict[Path, str]:
     generated = {
         "map.md": {"modules": modules(repo)},
         "configuration.md": {"settings": settings()},
-        "compat.md": {"fields": fields()},
+        "compat.md": {"fields": fields(FIELDS), "responses": fields(OF_RESPONSES)},
         "migrating.md": {
             "flags": flags(),
             "keys": counterparts(mindie.KEYS, "MindIE"),

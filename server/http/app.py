@@ -24,10 +24,13 @@ from server.http.routes.chat_completions import CompletionSerializer, read_opena
 from server.http.routes.completions import TextSerializer, read_completions
 from server.http.routes.messages import MessageSerializer, read_counted, read_messages
 from server.http.routes.native import NativeSerializer, read_native
+from server.http.routes.responses_body import read_responses
+from server.http.routes.responses_events import ResponsesSerializer
 from server.http.routes.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.http.routes.transcriptions import TranscriptSerializer, form_boundary, read_transcription
 from server.metrics import Metrics
 from server.request_context import RequestContext, context_of
+from server.requests.answer import Emit
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
@@ -185,6 +188,19 @@ def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
         serializer = CompletionSerializer(request, card, fingerprint=requests.fingerprint)
         return model_response(partial(service.run, [request]), serializer, stream=request.stream)
 
+    @app.post("/v1/responses")
+    async def responses(http: Request) -> Response:
+        asked, context = await requests.read(http, read_responses)
+        with asked.names.told():
+            asked = replace(asked, request=requests.known(asked.request, context))
+
+        async def run(emit: Emit) -> None:
+            with asked.names.told():
+                await service.run([asked.request], emit)
+
+        serializer = ResponsesSerializer(asked, card)
+        return model_response(run, serializer, stream=asked.request.stream, done=b"", failed=serializer.failed)
+
 
 def add_message_routes(app: FastAPI, requests: RequestReader) -> None:
     """Anthropic's."""
@@ -194,7 +210,7 @@ def add_message_routes(app: FastAPI, requests: RequestReader) -> None:
     async def messages(http: Request) -> Response:
         request = requests.known(*await requests.read(http, read_messages))
         serializer = MessageSerializer(request, card.name)
-        return model_response(partial(service.run, [request]), serializer, stream=request.stream, ending=b"")
+        return model_response(partial(service.run, [request]), serializer, stream=request.stream, done=b"")
 
     @app.post("/v1/messages/count_tokens")
     async def count(http: Request) -> Response:

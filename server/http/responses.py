@@ -48,8 +48,8 @@ class Serializer(Protocol):
     def event(self, prepared: Prepared, delta: Delta) -> bytes | dict[str, Any]:
         """What the delta adds to a stream; before the first text of an answer stands all that opens it."""
 
-    def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
-        """What follows the last delta, before the ending of the stream."""
+    def closing(self, prepared: Prepared, n_tokens: int) -> bytes | dict[str, Any]:
+        """What follows the last delta, as of `event`; behind it comes what ends every stream of the route."""
 
 
 class LazyList:
@@ -100,13 +100,14 @@ def _pieces(value: Any) -> Iterator[bytes]:
         yield msgspec.json.encode(value, enc_hook=list)
 
 
-def data(value: Any) -> bytes:
-    return b"data: " + encoded(value) + b"\n\n"
+def data(value: dict[str, Any]) -> bytes:
+    return opening(value) + encoded(value) + b"\n\n"
 
 
-def named(value: dict[str, Any]) -> bytes:
-    """An event that is called as its value's `type`."""
-    return b"event: %b\n%b" % (value["type"].encode(), data(value))
+def opening(value: dict[str, Any]) -> bytes:
+    """Of an event, which has the name that its `type` says, where it has one."""
+    name = value.get("type")
+    return b"data: " if name is None else b"event: %b\ndata: " % name.encode()
 
 
 async def run_while_connected(
@@ -149,11 +150,16 @@ class EventStream(Response):
     before the first token was computed, so that a client's time to it is true, but comments after KEEP_ALIVE_SECONDS.
     """
 
-    def __init__(self, run: RunRequest, serializer: Serializer, ending: bytes = DONE) -> None:
+    def __init__(
+        self, run: RunRequest, serializer: Serializer, done: bytes = DONE,
+        failed: Callable[[dict[str, Any]], bytes] = data,
+    ) -> None:  # fmt: skip
+        """done: ends a stream; failed: makes the event of an error's body."""
         super().__init__()
-        self._ending = ending
         self._run = run
         self._serializer = serializer
+        self._done = done
+        self._failed = failed
         self._send: Send | None = None  # while it answers
         self._prepared: Prepared | None = None
         self._started = False
@@ -167,7 +173,11 @@ class EventStream(Response):
         try:
             await run_while_connected(self._run(self._emit), receive, self._keep_alive)
             assert self._prepared is not None
-            await self._write(self._serializer.closing(self._prepared, self._n_tokens) + self._ending, more=False)
+            closing = self._serializer.closing(self._prepared, self._n_tokens)
+            if isinstance(closing, dict):
+                await self._write(closing)
+                closing = b""
+            await self._write(closing + self._done, more=False)
             return
         except ClientGone:
             return
@@ -179,7 +189,7 @@ class EventStream(Response):
         if self._started:
             context.error = code_of(error)
             body = in_dialect(body_of(error, context.id), status_of(error), scope)
-            await self._write(named(body) if "type" in body else data(body), more=False)
+            await self._write(self._failed(body), more=False)
         else:
             await error_response(error, context.id)(scope, receive, send)
 
@@ -203,7 +213,7 @@ class EventStream(Response):
         assert self._send is not None
         if isinstance(body, dict):
             async with self._slicing:  # of all prompts one is made at a time
-                body = b"".join([b"data: ", *await written(body), b"\n\n"])
+                body = b"".join([opening(body), *await written(body), b"\n\n"])
         if not self._started:
             self._started = True
             await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
@@ -264,9 +274,14 @@ async def _collected(run: RunRequest) -> tuple[Prepared, list[Delta], int]:
     return accepted, sorted(answers.values(), key=attrgetter("index")), n_tokens
 
 
-def model_response(run: RunRequest, serializer: Serializer, *, stream: bool, ending: bytes = DONE) -> Response:
-    """What `run` emits, as a stream that ends in `ending`, or in one piece."""
-    return EventStream(run, serializer, ending) if stream else JsonAnswer(partial(whole_answer, run, serializer))
+def model_response(
+    run: RunRequest, serializer: Serializer, *, stream: bool, done: bytes = DONE,
+    failed: Callable[[dict[str, Any]], bytes] = data,
+) -> Response:  # fmt: skip
+    """What `run` emits, as a stream or in one piece. done, failed: as EventStream takes them."""
+    if stream:
+        return EventStream(run, serializer, done, failed)
+    return JsonAnswer(partial(whole_answer, run, serializer))
 
 
 def json_response(value: Any) -> Response:

@@ -108,6 +108,8 @@ class Sums:
     echoed: bool = False  # the prompts stand in front of their answers
     chars: int = 0  # of all prompts that are texts
     lead: int = 0  # characters in front of each answer to a chat
+    copies: int = 1  # of an answer's text, and two at most of its log-probabilities
+    repeated: int = 0  # characters of the body that its answer repeats
     stops: int = 0  # characters of the stop strings
     ids: Mapping[str, int] = field(default_factory=dict)  # that go to the engine with each prompt, by parameter
 
@@ -115,7 +117,8 @@ class Sums:
         """Tokens, and bytes.
 
         prompts + n x (answers + prompts that are scored) x (2 for each log-probability of a token, 1 where none is)
-        n x (texts and lists of the answers, with what is shown of prompts) + prompts x (ids of parameters + n x stops)
+        n x (copies of texts and lists of the answers, with prompts that are shown) + what of the body is repeated
+        + prompts x (ids of parameters + n x stops)
 
         Each prompt with each of its answers is at most the model's length. What stands in an answer is counted as JSON,
         as wide as the vocabulary allows.
@@ -125,15 +128,15 @@ class Sums:
         entry = ENTRY + (limits.text if self.legacy else limits.spelled)
         entries = self.listed + (self.legacy and self.listed > 0)
         tokens = self.n * self.supposed * weight
-        nbytes = BODY + self.n * CHAR * (self.chars * self.echoed + self.lead)
+        nbytes = BODY + self.n * CHAR * (self.chars * self.echoed + self.lead) + CHAR * self.repeated
         nbytes += len(self.prompts) * (ID * sum(self.ids.values()) + self.n * IN_MEMORY * self.stops)
         longest = self.room if self.max_tokens is None else self.max_tokens
         for prompt in self.prompts:
             answer = max(0, min(longest, self.room - prompt))
             listed = answer + prompt * self.scored
             tokens += prompt + self.n * listed * weight
-            text = answer * (limits.text + TOKEN) + prompt * (limits.text * self.echoed + PROMPT_TOKEN)
-            nbytes += self.n * (ANSWER + text + listed * entries * entry)
+            text = answer * (limits.text * self.copies + TOKEN) + prompt * (limits.text * self.echoed + PROMPT_TOKEN)
+            nbytes += self.n * (ANSWER + text + listed * entries * entry * min(2, self.copies))
         return tokens, nbytes
 
     def smaller(self) -> dict[str, "Sums"]:
@@ -183,6 +186,8 @@ def sums_of(
         echoed=first.echoes,
         chars=chars,
         lead=len(first.lead),
+        copies=first.copies,
+        repeated=first.repeated,
         stops=sum(map(len, sampling.stop)),
         ids={
             "bad_words": bad_ids,

@@ -35,6 +35,8 @@ class ChatRequest:
     grammar: Grammar | None = None  # that the answer is held to
     tools: ToolOffer | None = None  # that the answer may call
     renamed: tuple[tuple[str, str], ...] = ()  # parameters of sampling, and what its body calls them
+    copies: int = 1  # how often what is written of an answer holds its text
+    repeated: int = 0  # characters of the body that stand in it, too
     prompt_only: bool = False  # no token is generated but the one that log-probabilities of the prompt come with
     context: RequestContext = field(
         default_factory=RequestContext, compare=False

@@ -34,8 +34,10 @@ class Client:
 
 CLIENTS = (
     Client(script="with_openai", environment="agents"),
+    Client(script="with_openai_responses", environment="agents"),
     Client(script="with_langchain", environment="agents"),
     Client(script="with_agents_sdk", environment="agents"),
+    Client(script="with_agents_responses", environment="agents"),
     Client(script="with_pydantic_ai", environment="agents"),
     Client(script="with_anthropic", environment="anthropic"),
     Client(script="with_instructor", environment="instructor"),
@@ -43,6 +45,7 @@ CLIENTS = (
     Client(script="with_litellm_proxy", environment="litellm"),
     Client(script="with_llama_index", environment="llama_index"),
     Client(script="with_ai_sdk.mjs", environment="node"),
+    Client(script="with_ai_sdk_responses.mjs", environment="node"),
 )
 
 

@@ -1,34 +1,17 @@
-// The AI SDK's provider for servers like OpenAI's, and openai-node beside it: node with_ai_sdk.mjs URL MODEL
+// The AI SDK's provider for servers like OpenAI's, and openai-node beside it: node with_ai_sdk.mjs URL MODEL PACKAGES
 import assert from "node:assert/strict";
-import { createReadStream, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { pathToFileURL } from "node:url";
+import { createReadStream } from "node:fs";
+import { load, messages, model, picture, pictureUrl, question, run, shape, url, weather } from "./case.mjs";
 
-const [, , url, model, packages] = process.argv;
-const resolved = createRequire(`${packages}/package.json`);
-const load = (name) => import(pathToFileURL(resolved.resolve(name)).href);
-const { generateObject, generateText, stepCountIs, streamText, tool } = await load("ai");
+const { generateObject, generateText, stepCountIs, streamText } = await load("ai");
 const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
 const { default: OpenAI } = await load("openai");
-const { z } = await load("zod");
 
-const picture = readFileSync(new URL("../../examples/media/red-circle.png", import.meta.url));
-const question = "What is in this picture?", again = "What colour is it?";
+const again = "What colour is it?";
 const provider = createOpenAICompatible({
   name: "pixelferry", baseURL: `${url}/v1`, supportsStructuredOutputs: true, includeUsage: true,
 });
 const common = { model: provider(model), maxOutputTokens: 256, temperature: 0, maxRetries: 0 };
-const messages = [
-  { role: "user", content: [{ type: "image", image: picture, mediaType: "image/png" }, { type: "text", text: question }] },
-];
-const shape = z.object({
-  form: z.enum(["circle", "square", "triangle"]), colour: z.enum(["red", "green", "blue"]), count: z.number().int().min(0).max(9),
-});
-const weather = tool({
-  description: "The weather in a city.",
-  inputSchema: z.object({ city: z.enum(["Paris", "Rome"]) }),
-  execute: async ({ city }) => `It is sunny in ${city}.`,
-});
 
 const parts = {
   async chat() {
@@ -62,7 +45,7 @@ const parts = {
   async openai_node() {
     const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
     const content = [
-      { type: "image_url", image_url: { url: `data:image/png;base64,${picture.toString("base64")}` } },
+      { type: "image_url", image_url: { url: pictureUrl } },
       { type: "text", text: question },
     ];
     const asked = { model, max_tokens: 64, temperature: 0, messages: [{ role: "user", content }] };
@@ -110,11 +93,4 @@ const parts = {
   },
 };
 
-let failed = 0;
-for (const [name, part] of Object.entries(parts)) {
-  const error = await part().then(() => null, (reason) => reason);
-  if (error) console.error(error);
-  failed += error ? 1 : 0;
-  console.log(`${name}: ${error ? "FAILED" : "works"}`);
-}
-process.exit(failed ? 1 : 0);
+await run(parts);

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.http.long_texts import Raw
 from server.http.reading import body_object
-from server.http.responses import named
+from server.http.responses import data
 from server.http.routes.answer_fields import usage
 from server.http.routes.vllm_fields import VllmField, refuse_unsupported
 from server.http.validation import BodyFields, validated
@@ -178,12 +178,12 @@ class MessageSerializer:
     def event(self, prepared: Prepared, delta: Delta) -> bytes:
         opening = b"" if self._last is not None else self._opening(prepared, len(delta.tokens))
         self._last = delta
-        return opening + b"".join(map(named, self._events(delta)))
+        return opening + b"".join(map(data, self._events(delta)))
 
     def _opening(self, prepared: Prepared, n_tokens: int) -> bytes:
         counts = message_usage(prepared, n_tokens, self._context, so_far=True)
         none: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": counts}
-        return named({"type": "message_start", "message": {**self._head, **none}}) + named({"type": "ping"})
+        return data({"type": "message_start", "message": {**self._head, **none}}) + data({"type": "ping"})
 
     def _events(self, delta: Delta) -> Iterator[dict[str, Any]]:
         if delta.text:
@@ -216,7 +216,7 @@ class MessageSerializer:
         assert self._last is not None, "what ends without an error has been answered"
         counts = message_usage(prepared, n_tokens, self._context)
         end = {"type": "message_delta", "delta": _end(self._last, called=self._called), "usage": counts}
-        return b"".join(map(named, (*self._closed(), end, {"type": "message_stop"})))
+        return b"".join(map(data, (*self._closed(), end, {"type": "message_stop"})))
 
 
 def _opened(call: CallPiece) -> dict[str, Any]:

@@ -40,13 +40,15 @@ def refuse_unsupported(body: Mapping[str, Any], fields: Sequence[VllmField] | No
             raise invalid_request(f"{field.name}: {field.note}", field.name, "unsupported_parameter")
 
 
-def tell_misspelt(body: Mapping[str, Any], request_id: str) -> None:
-    """Log each field that nothing reads and that is nearly one of `KNOWN`: it changes nothing, and nobody else says so.
+def tell_misspelt(body: Mapping[str, Any], request_id: str, known: frozenset[str] | None = None) -> None:
+    """Log each field that nothing reads and that is nearly one of `known` (None: `KNOWN`): it changes nothing, and
+    nobody else says so.
 
     Of a body with many fields the first few are looked at.
     """
-    for name in itertools.islice((name for name in body if name not in KNOWN), MOST_MISSPELT):
-        if meant := did_you_mean(name, KNOWN):
+    known = KNOWN if known is None else known
+    for name in itertools.islice((name for name in body if name not in known), MOST_MISSPELT):
+        if meant := did_you_mean(name, known):
             log.info("request %s: nothing reads the field %r%s", request_id, shortened(name), meant)
 
 
@@ -146,3 +148,36 @@ COMPLETION_FIELDS: tuple[VllmField, ...] = (
     *_refused("not supported; give the prompt as text or token ids", "prompt_embeds"),
 )
 KNOWN = frozenset(field.name for field in COMPLETION_FIELDS) | {"prompt"}
+
+# Of POST /v1/responses: the same, but for these; `store` is taken, and nothing is stored.
+_NOT_STORED = "nothing is stored here: send store: false and the whole conversation as input"
+_ITS_NAME = "not known here; the name is max_output_tokens"
+OF_RESPONSES: tuple[VllmField, ...] = (
+    *_honoured("[api.md](api.md#post-v1responses)", "input", "instructions", "max_output_tokens", "include", "text"),
+    *_honoured("the answer repeats it", "metadata", "user", "safety_identifier", "prompt_cache_key"),
+    *_refused(_NOT_STORED, "previous_response_id", "conversation"),
+    *_refused("not supported; wait for the answer, or have it as a stream", "background", neutral=(False,)),
+    *_refused("not supported; nothing is stored here: give instructions and input", "prompt"),
+    *_refused(
+        "not supported: cutting a chat tears its turns and media apart; leave out the oldest items and count with POST "
+        "/tokenize",
+        "truncation", neutral=("disabled",),
+    ),
+    *_refused("not supported; leave out the oldest items", "context_management", neutral=([],)),
+    *_refused("nothing here judges a text; leave it out", "moderation"),
+    *_refused("not known here; give the chat as input", "messages"),
+    *_refused(_ITS_NAME, "max_tokens", "max_completion_tokens"),
+    *_refused("not known here; give it as text.format", "response_format"),
+    *_refused('give include: ["message.output_text.logprobs"], with top_logprobs', "logprobs", neutral=(False,)),
+    *_refused("a response has one answer; ask again for another", "n", neutral=(1,)),
+    *_refused(
+        "this route shows no token ids; POST /v1/chat/completions does", "return_token_ids",
+        "return_tokens_as_token_ids", neutral=(False,),
+    ),
+    *_ignored("nothing is stored, whatever it says; the answer says false", "store"),
+    *_ignored("the models here do not think aloud", "reasoning"),
+    *_ignored("it bounds tools that a server runs, and none does here", "max_tool_calls"),
+    *_ignored("a cache is kept as the server is told to", "prompt_cache_options", "prompt_cache_retention"),
+)  # fmt: skip
+_OWN = frozenset(field.name for field in OF_RESPONSES)
+RESPONSES_FIELDS = OF_RESPONSES + tuple(field for field in FIELDS if field.name not in _OWN)

@@ -141,7 +141,9 @@ def test_a_route_that_is_nearly_there_is_named(path: str) -> None:
     assert answer.json()["error"]["message"] == f"no route {path!r} here; did you mean '/refusal'?"
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/embeddings", "/v1/audio/speech", "/v1/files/file-1/content"])
+@pytest.mark.parametrize(
+    "path", ["/v1/responses/resp_1", "/v1/embeddings", "/v1/audio/speech", "/v1/files/file-1/content"]
+)
 def test_a_route_of_openai_that_is_not_here_is_a_400(path: str) -> None:
     """After one 404 a LiteLLM proxy turned all chats to 429."""
     answer = ask("POST", path)

@@ -17,10 +17,11 @@ from server.http.responses import Serializer, written
 from server.http.routes.chat_completions import CompletionSerializer, read_openai
 from server.http.routes.completions import MAX_PROMPTS, TextSerializer, read_completions
 from server.http.routes.native import NativeSerializer, read_native
+from server.http.routes.responses_body import read_responses
 from server.request_context import RequestContext
 from server.requests.answer import Answer, Delta
 from server.requests.checks import Sums, check_sums, sums_of
-from server.requests.model_card import RequestLimits, widest
+from server.requests.model_card import CHAR, RequestLimits, widest
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import MAX_ALLOWED, MAX_BAD_WORDS, MAX_WORD_CHARS
@@ -131,6 +132,21 @@ def test_what_is_only_known_later_is_counted_then() -> None:
 def test_a_limit_that_nothing_but_the_answer_exceeds_is_about_its_length() -> None:
     assert refused(chat(), limits=replace(WIDE, tokens=100)).param == "max_tokens"
     check_sums(chat(max_tokens=99), ROOM, replace(WIDE, tokens=100))
+
+
+def test_a_response_counts_what_it_repeats() -> None:
+    """Of a stream, each text five times and each log-probability twice, and three times what the body said."""
+
+    def nbytes(**fields: Any) -> int:
+        body = {"input": "Hi", "max_output_tokens": 100, **fields}
+        return sums_of([read_responses(json.dumps(body).encode(), "r1").request], ROOM).counted(WIDE)[1]
+
+    plain, streamed = nbytes(), nbytes(stream=True)
+    assert streamed == plain + 4 * 100 * WIDE.text
+    assert nbytes(instructions="x" * 1000) == plain + 1000 * CHAR
+    assert nbytes(instructions="x" * 1000, stream=True) == streamed + 3 * 1000 * CHAR
+    shown: Any = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
+    assert nbytes(stream=True, **shown) - streamed == 2 * (nbytes(**shown) - plain)
 
 
 WISHES = st.fixed_dictionaries(

@@ -48,10 +48,12 @@ def turns(asked: TranscriptionRequest) -> list[tuple[str, list[str]]]:
     assert isinstance(chat, Chat)
     shown: list[tuple[str, list[str]]] = []
     for turn in chat.turns:
-        parts = []
+        parts = list[str]()
         for part in turn.parts:
             assert isinstance(part, Text | Media)
-            parts.append(part.text if isinstance(part, Text) else part.source)
+            source = part.text if isinstance(part, Text) else part.source
+            assert isinstance(source, str), "nothing of a form is fetched"
+            parts.append(source)
         shown.append((turn.role, parts))
     return shown
 

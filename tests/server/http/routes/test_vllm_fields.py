@@ -13,7 +13,7 @@ from server.http.routes import chat_completions as openai_reader
 from server.http.routes.chat_completions import CompletionBody
 from server.http.routes.completions import read_completions
 from server.http.routes.structured import FORMS
-from server.http.routes.vllm_fields import FIELDS, MOST_MISSPELT, VllmField
+from server.http.routes.vllm_fields import FIELDS, MOST_MISSPELT, OF_RESPONSES, VllmField
 from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai, read_tokenize, refusal
 from tokenization.chat.rendering import CONTINUE, GENERATION, MEDIA
@@ -100,4 +100,4 @@ def test_true_is_not_one() -> None:
 
 def test_every_field_has_its_row_on_the_page() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == [(field.name, field.treatment) for field in FIELDS]
+    assert rows == [(field.name, field.treatment) for field in (*FIELDS, *OF_RESPONSES)]

@@ -1,0 +1,197 @@
+"""POST /v1/responses, OpenAI's newer form without its store: the body of a request, as a chat."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from server.http.field_names import FieldNames
+from server.http.long_texts import Raw
+from server.http.reading import body_object
+from server.http.routes.responses_items import Messages
+from server.http.routes.structured import OUTPUTS, read_grammar
+from server.http.routes.vllm_fields import RESPONSES_FIELDS, refuse_unsupported, tell_misspelt
+from server.http.validation import BodyFields, validated
+from server.requests.request import ChatRequest
+from server.requests.sampling import INT32_MAX, MAX_LOGPROBS, SamplingRequest
+from tokenization.chat.dialects import chat_from_openai, with_tools
+from tokenization.chat.errors import ChatError, expect, shortened
+from tokenization.chat.rendering import with_rendering
+
+LOGPROBS = "message.output_text.logprobs"
+KNOWN = frozenset(field.name for field in RESPONSES_FIELDS)
+NAMES: Mapping[str, str] = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "logprobs": "include",
+    "response_format": "text.format",
+    "response_format.json_schema": "text.format",
+    "tool_choice.function": "tool_choice",
+    "tool_choice.allowed_tools": "tool_choice",
+}
+COPIES, HEADS = 5, 3  # of a stream: events with all of a text or its pieces, and events with the whole response
+TOOL = ("name", "description", "parameters", "strict")  # what the model is shown of a function
+
+# What else an answer may be asked to include; nothing here makes any of it.
+Included = Literal[
+    "message.output_text.logprobs", "reasoning.encrypted_content", "message.input_image.image_url",
+    "file_search_call.results", "web_search_call.results", "web_search_call.action.sources",
+    "computer_call_output.output.image_url", "code_interpreter_call.outputs",
+]  # fmt: skip
+Label = Annotated[str, StringConstraints(max_length=64)]
+LabelText = Annotated[str, StringConstraints(max_length=512)]
+ShortText = Annotated[str, StringConstraints(max_length=1024)]
+
+
+class TextField(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    format: Any = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class ResponsesBody(BodyFields):
+    """What is looked at of OpenAI's request beside its chat and what other routes have, too."""
+
+    input: Any
+    instructions: str | None = None
+    max_output_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    max_tool_calls: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    include: Annotated[list[Included], Field(max_length=16)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    text: TextField | None = None
+    metadata: Annotated[dict[Label, LabelText], Field(max_length=16)] | None = None
+    reasoning: dict[str, Any] | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    user: ShortText | None = None
+    safety_identifier: ShortText | None = None
+    prompt_cache_key: ShortText | None = None
+    service_tier: ShortText | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsesRequest:
+    """One body: its chat, the client's names of its fields, and what the answer repeats of it."""
+
+    request: ChatRequest
+    names: FieldNames
+    said: Mapping[str, Any]
+
+    @property
+    def model(self) -> str | None:
+        return self.request.model
+
+
+def read_responses(raw: Raw, request_id: str) -> ResponsesRequest:
+    """The body of POST /v1/responses. Raises Refusal and ChatError."""
+    found = body_object(raw)
+    refuse_unsupported(found, RESPONSES_FIELDS)
+    tell_misspelt(found, request_id, KNOWN)
+    body = validated(ResponsesBody, found)
+    shown = LOGPROBS in (body.include or ())
+    names = FieldNames(known=dict(NAMES))
+    with names.told():
+        chat = {
+            **found,
+            "max_tokens": body.max_output_tokens,
+            "logprobs": shown,
+            "top_logprobs": body.top_logprobs if shown else None,
+            "tools": _tools(found.get("tools"), names),
+            "tool_choice": _tool_choice(found.get("tool_choice"), names),
+        }
+        sampling = validated(SamplingRequest, chat)
+        read, offer = with_tools(with_rendering(chat_from_openai(Messages(names).read(found)), chat), chat)
+        grammar = read_grammar({"response_format": _format(body.text), OUTPUTS: found.get(OUTPUTS)})
+        repeated = len(body.instructions or "") + len(read.tools) + len(grammar.source if grammar else "")
+        request = ChatRequest(
+            id=request_id,
+            chat=read,
+            chat_param="input",
+            model=body.model,
+            sampling=sampling,
+            stream=bool(body.stream),
+            cache_salt=body.cache_salt or "",
+            grammar=grammar,
+            tools=offer,
+            copies=COPIES if body.stream else 1,
+            repeated=repeated * HEADS if body.stream else repeated,
+        )
+    return ResponsesRequest(request=request, names=names, said=_said(found, body))
+
+
+def _tools(value: Any, names: FieldNames) -> Any:
+    """As a chat has them; what is no list of functions is for its reader to refuse."""
+    if not isinstance(value, list):
+        return value
+    found = []
+    for i, tool in enumerate(value):
+        tool = expect(tool, dict, "an object with 'type' and 'name'", f"tools[{i}]")
+        if tool.get("type") != "function":
+            kind = tool.get("type")
+            shown = f", not '{shortened(kind)}'" if isinstance(kind, str) else ""
+            message = f"no tool runs here; a function of the client's own is taken (type 'function'){shown}"
+            raise ChatError(message, f"tools[{i}].type", "unsupported_parameter")
+        names.known[f"tools[{i}].function"] = f"tools[{i}]"
+        function = {key: tool[key] for key in TOOL if tool.get(key) is not None}
+        found.append({"type": "function", "function": function})
+    return found
+
+
+def _tool_choice(value: Any, names: FieldNames) -> Any:
+    if value is None or value in ("auto", "none", "required"):
+        return value
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "function":
+        return {"type": kind, "function": {"name": value.get("name")}}
+    if kind == "allowed_tools":
+        tools = value.get("tools")
+        if isinstance(tools, list):
+            allowed = [_tool_choice(tool, names) if isinstance(tool, dict) else tool for tool in tools]
+            for i in range(len(tools)):
+                names.known[f"tool_choice.allowed_tools.tools[{i}].function"] = f"tool_choice.tools[{i}]"
+            tools = allowed
+        return {"type": kind, "allowed_tools": {"mode": value.get("mode"), "tools": tools}}
+    raise ChatError(
+        'tool_choice: takes "auto", "none", "required", {"type": "function", "name": "..."} or {"type": '
+        '"allowed_tools", "mode": "...", "tools": [...]}',
+        "tool_choice",
+    )
+
+
+def _format(text: TextField | None) -> Any:
+    """As a chat has it; what is no form is for its reader to refuse."""
+    value = None if text is None else text.format
+    if not isinstance(value, dict) or value.get("type") != "json_schema":
+        return value
+    return {"type": "json_schema", "json_schema": {key: one for key, one in value.items() if key != "type"}}
+
+
+def _said(found: Mapping[str, Any], body: ResponsesBody) -> dict[str, Any]:
+    """What an answer repeats, with OpenAI's values for what was left out."""
+    tools = [{"type": "function", **{key: tool.get(key) for key in TOOL}} for tool in found.get("tools") or ()]
+    text: dict[str, Any] = {"format": {"type": "text"}}
+    if body.text is not None:
+        text |= {key: value for key, value in body.text if value is not None}
+    return {
+        "background": False,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "max_tool_calls": body.max_tool_calls,
+        "metadata": body.metadata or {},
+        "parallel_tool_calls": found.get("parallel_tool_calls") is not False,
+        "previous_response_id": None,
+        "prompt_cache_key": body.prompt_cache_key,
+        "reasoning": {"effort": None, "summary": None},
+        "safety_identifier": body.safety_identifier,
+        "service_tier": "default",
+        "store": False,
+        "text": text,
+        "tool_choice": found.get("tool_choice") or "auto",
+        "tools": tools,
+        "top_logprobs": body.top_logprobs or 0,
+        "truncation": "disabled",
+        "user": body.user,
+    }
