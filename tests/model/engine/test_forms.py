@@ -102,16 +102,27 @@ def test_a_preempted_answer_goes_on_in_its_form(held: Held, prefix_cache: Litera
 
 
 def test_rules_and_forms_hold_together(held: Held) -> None:
-    letters = held.form("regex", "[a-z]{1,8}")
-    a = held.tokenizer.encode("a")[0]
-    engine = held.engine()
+    """Each rule alone, and all rows of one step: behind one without a form, each form its own."""
+    a, z = (held.tokenizer.encode(letter)[0] for letter in "az")
+    text = tuple(i for i in range(held.tokenizer.vocab_size) if held.tokenizer.token_bytes(i))
     rules: tuple[dict[str, Any], ...] = (
-        {"min_tokens": 3}, {"presence_penalty": 1.0}, {"logit_bias": ((a, 5.0),)}, {"min_p": 0.01},
-        {"bad_words": ((a,),)},
+        {"min_tokens": 3}, {"presence_penalty": 1.0}, {"frequency_penalty": -2.0}, {"repetition_penalty": 1.5},
+        {"logit_bias": ((a, 5.0), (z, 9.0))}, {"min_p": 0.01}, {"top_k": 3}, {"bad_words": ((a,),)},
+        {"allowed_token_ids": (held.end, *text)},
     )  # fmt: skip
-    for i, changes in enumerate(rules):
-        (tokens,) = held.answers(engine, held.asked(f"r{i}", letters, **changes))
-        assert re.fullmatch("[a-z]{1,8}", held.text(tokens)) and tokens[-1] == held.end
+    patterns = [f"[{chr(ord('a') + i)}-{chr(ord('d') + i)}]{{1,8}}" for i in range(len(rules))]
+    asked = [
+        held.asked(f"r{i}", held.form("regex", pattern), **changes)
+        for i, (pattern, changes) in enumerate(zip(patterns, rules, strict=True))
+    ]
+    alone = [held.answers(held.engine(), one)[0] for one in asked]
+    for name in list(held.harness.events):
+        del held.harness.events[name], held.harness.finished[name]
+    free = held.asked("free", None, repetition_penalty=1.2)
+    _, *found = held.answers(held.engine(seqs=16, tokens=256), free, *asked)
+    assert found == alone
+    for pattern, changes, tokens in zip(patterns, rules, found, strict=True):
+        assert re.fullmatch(pattern, held.text(tokens)) and tokens[-1] == held.end
         assert len(tokens) > changes.get("min_tokens", 0)
         assert "bad_words" not in changes or a not in tokens
 
@@ -197,6 +208,14 @@ def test_a_form_whose_lexer_is_full_is_compiled_anew_for_the_next(held: Held) ->
         forms.fill([after], mask)
         assert mask.any() and not after.matcher.is_error()
         after.add(letter)
+
+
+def test_what_is_kept_of_a_form_is_kept_for_its_salt(held: Held) -> None:
+    """Its time would tell another key of it, and its lexer would be filled by another's answers."""
+    forms, grammar = Forms(held.tokenizer, held.tokenizer.vocab_size, 1), held.form("regex", DATE)
+    one, other = (msgspec.structs.replace(grammar, salt=salt) for salt in (b"one", b"other"))
+    compiled = forms.compile(one)
+    assert forms.compile(other) is not compiled and forms.compile(msgspec.structs.replace(one)) is compiled
 
 
 def test_an_engine_refuses_a_grammar_that_its_library_does(held: Held) -> None:
