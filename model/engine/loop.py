@@ -217,7 +217,7 @@ class _Compiling:
         job = self._inside[generate.request_id] = _FormJob(generate, str(generate.client))
         with self._lock:
             self._line.join(job)
-        self._thread.submit(self._compile)
+        self._thread.submit(self._compile_next)
 
     def end(self, request_id: str, generate: Generate | None = None) -> bool:
         """Whether the request was still waited for. generate: that very one, and no later one of its name."""
@@ -230,8 +230,7 @@ class _Compiling:
                 self._line.done(job, None)
         return True
 
-    def _compile(self) -> None:
-        """Of whoever's turn it is."""
+    def _compile_next(self) -> None:
         with self._lock:
             job = self._line.next(lambda job: True)
         if job is None:  # somebody has left
