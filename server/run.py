@@ -94,7 +94,7 @@ class Server:
             metrics=self._metrics,
             max_requests=config.http.max_requests,
             traces=self._traces,
-            salts=CacheSalts(config.http.cache_scope) if keeps else None,
+            salts=CacheSalts(config.http.cache_scope, keeps=keeps),
         )
         self._connections = Connections(config.http)
         self._metrics.look_at(

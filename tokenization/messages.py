@@ -157,10 +157,11 @@ class PrepareFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """This job ended without a result; the worker lives on. `param` names the offending field, `code` the error.
 
     "long": pictures that the worker of pictures does not take; they are good, and another one takes them.
+    "unavailable": the machine had nothing left for it.
     """
 
     request_id: str
-    kind: Literal["bad_request", "internal", "cancelled", "long"]
+    kind: Literal["bad_request", "internal", "cancelled", "long", "unavailable"]
     message: str
     param: str | None = None
     code: str | None = None

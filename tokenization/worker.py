@@ -153,7 +153,7 @@ class _Compiler:
         self._processor, self._memory = processor, memory
         self._vocabulary: GrammarVocabulary | None = None
 
-    def compile(self, job: Compile, check: Check) -> Compiled:
+    def compile(self, job: Compile, check: Check) -> Compiled | PrepareFailed:
         """Raises ChatError."""
         from tokenization.structured.compile import compile_grammar
         from tokenization.structured.vocabulary import GrammarVocabulary
@@ -162,7 +162,12 @@ class _Compiler:
             tokenizer = self._processor.tokenizer
             self._vocabulary = GrammarVocabulary(tokenizer, tokenizer.vocab_size)
             self._memory.stays()
-        found = compile_grammar(job.grammar, self._vocabulary, check, blanks=job.blanks)
+        try:
+            found = compile_grammar(job.grammar, self._vocabulary, check, blanks=job.blanks)
+        except OSError as error:  # no pipe or no process
+            _log.warning("request %s: no process compiles its form: %s", job.request_id, error)
+            why = "the machine has no process or no memory left to compile the form of the answer"
+            return PrepareFailed(request_id=job.request_id, kind="unavailable", message=why)
         return Compiled(request_id=job.request_id, grammar=found)
 
 

@@ -1,13 +1,16 @@
 """Grammars of answers in the server: a worker compiles each once, and the server keeps the latest."""
 
+import asyncio
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+
+from msgspec.structs import replace
 
 from server.children.replies import NobodyUp
 from server.children.workers import WorkerDied, WorkerPool
 from server.requests.admission import Admission
-from server.requests.refusal import Refusal, internal, invalid_request, unavailable
-from server.requests.request import ChatRequest
+from server.requests.refusal import internal, invalid_request, unavailable
+from server.requests.request import CacheSalts, ChatRequest
 from tokenization.chat.grammar import CompiledGrammar, Grammar
 from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Compile, Compiled, PrepareFailed
@@ -21,10 +24,16 @@ KnownGrammar = CompiledGrammar | PrepareFailed
 
 
 class Grammars:
-    """Knows by content what a grammar was compiled to, or why it was refused. The latest used are kept."""
+    """Knows by content what a grammar was compiled to, or why it was refused. The latest used are kept.
 
-    def __init__(self, workers: WorkerPool, tokenizer: Tokenizer, admission: Admission) -> None:
+    Requests with another salt share nothing: what is known is quicker, so that its time tells who asked before.
+    """
+
+    def __init__(self, workers: WorkerPool, tokenizer: Tokenizer, admission: Admission, salts: CacheSalts) -> None:
         self._workers, self._leading_blanks, self._admission = workers, tokenizer.leading_blanks, admission
+        self._salts = salts
+        self._asked: dict[bytes, asyncio.Task[KnownGrammar]] = {}  # by key: of a worker, once for all who wait
+        self._waiting: Counter[bytes] = Counter()  # for each of these
         self._known: OrderedDict[bytes, KnownGrammar] = OrderedDict()
         self._bytes = 0
 
@@ -33,10 +42,13 @@ class Grammars:
         chat = request.chat
         goes_on = isinstance(chat, RawPrompt) or chat.continue_final_message
         blanks = 0 if goes_on else self._leading_blanks  # as the detokenizer leaves them out
-        key = _key(grammar, blanks)
+        salt = self._salts.of(request)
+        key = _key(grammar, blanks, salt)
         if (found := self._known.get(key)) is None:
             with self._admission.enter(request.context):  # who waits for a worker is inside, and has its place
-                found = await self._ask(request, grammar, blanks)
+                found = await self._asked_once(key, request, grammar, blanks)
+            if isinstance(found, PrepareFailed) and found.kind == "unavailable":
+                raise unavailable(found.message, "no_process")
             if isinstance(found, PrepareFailed) and found.kind != "bad_request":
                 raise internal("the form of the answer could not be compiled")
             if isinstance(found, CompiledGrammar) or found.code != "took_too_long":  # a busy machine may be why
@@ -45,7 +57,21 @@ class Grammars:
             self._known.move_to_end(key)
         if isinstance(found, PrepareFailed):
             raise invalid_request(found.message, grammar.param, found.code)
-        return found
+        return replace(found, salt=salt)
+
+    async def _asked_once(self, key: bytes, request: ChatRequest, grammar: Grammar, blanks: int) -> KnownGrammar:
+        """For all who want the same now; who leaves ends it where nobody else waits. Raises Refusal, to each."""
+        if key not in self._asked:
+            self._asked[key] = asyncio.create_task(self._ask(request, grammar, blanks))
+        task = self._asked[key]
+        self._waiting[key] += 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key], self._asked[key]
+                task.cancel()
 
     async def _ask(self, request: ChatRequest, grammar: Grammar, blanks: int) -> KnownGrammar:
         message = Compile(request_id=request.id, grammar=grammar, blanks=blanks)
@@ -62,7 +88,7 @@ class Grammars:
                 continue
             assert isinstance(answer, Compiled | PrepareFailed)
             return answer.grammar if isinstance(answer, Compiled) else answer
-        raise dead(grammar)
+        raise internal("the form of the answer could not be compiled: two workers died of it", "worker_died")
 
     def _keep(self, key: bytes, found: KnownGrammar) -> None:
         if key in self._known:  # another request asked for it meanwhile
@@ -73,14 +99,10 @@ class Grammars:
             self._bytes -= _size(self._known.popitem(last=False)[1])
 
 
-def dead(grammar: Grammar) -> Refusal:
-    return invalid_request("two workers died while they compiled it", grammar.param, "structured_output")
-
-
 def _size(found: KnownGrammar) -> int:
     return len(found.source if isinstance(found, CompiledGrammar) else found.message)
 
 
-def _key(grammar: Grammar, blanks: int) -> bytes:
-    facts = f"{grammar.kind} {grammar.strict} {blanks} {grammar.marks}\n".encode()
+def _key(grammar: Grammar, blanks: int, salt: bytes) -> bytes:
+    facts = salt + f"{grammar.kind} {grammar.strict} {blanks} {grammar.marks}\n".encode()
     return hashlib.sha256(facts + grammar.source.encode("utf-8", "surrogatepass")).digest()

@@ -15,6 +15,7 @@ from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
 from tokenization.chat.parts import Kind
 from tokenization.chat.tool_form import ToolForm
+from tokenization.text.template import OPERATORS
 from tokenization.text.tokenizer import Tokenizer, named_tokens
 
 log = logging.getLogger("pixelferry")
@@ -59,7 +60,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
     checkpoint = Checkpoint(config.model.path, given)
     family = family_of(checkpoint)
     processor = family.processor(checkpoint, config.media.max_pixels)  # its template is proven by workers
-    if given is not None and processor.written_by != str(given):
+    if given is not None and not processor.written_by.startswith(OPERATORS):
         raise CheckpointError(f"--chat-template: the family {family.name} takes none, it writes its prompts itself")
     own = family.config(checkpoint)
     defaults = Defaults.from_checkpoint(checkpoint, own)

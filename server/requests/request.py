@@ -55,9 +55,9 @@ class ChatRequest:
 class CacheSalts:
     """Says for whom what a request leaves in caches is found again. A secret keeps its keys from being guessed."""
 
-    def __init__(self, scope: Literal["key", "server"]) -> None:
-        """scope: key: each API key has its own; server: all have one."""
-        self._scope = scope
+    def __init__(self, scope: Literal["key", "server"], *, keeps: bool = True) -> None:
+        """scope: key: each API key has its own; server: all have one. keeps: the engine keeps media or prompts."""
+        self._scope, self.keeps = scope, keeps
         self._secret = secrets.token_bytes(32)
 
     def of(self, request: ChatRequest) -> bytes:

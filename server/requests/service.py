@@ -47,9 +47,8 @@ class RequestService:
         metrics: Metrics,
         max_requests: int,
         traces: Traces | None = None,
-        salts: CacheSalts | None = None,
+        salts: CacheSalts,
     ) -> None:
-        """salts: None where nothing is kept for other requests."""
         self.card = card
         self.workers = workers
         self.engine = engine
@@ -57,9 +56,9 @@ class RequestService:
         self.metrics = metrics
         self.traces = traces
         self._speller = Speller(card.tokenizer)
-        self._salt = salts.of if salts is not None else lambda request: b""
+        self._salt = salts.of if salts.keeps else lambda request: b""
         self.admission = Admission(max_requests, self._why_not, segments.pool.capacity, metrics.gave_way)
-        self._grammars = Grammars(workers, card.tokenizer, self.admission)
+        self._grammars = Grammars(workers, card.tokenizer, self.admission, salts)
 
     @property
     def max_model_len(self) -> int:

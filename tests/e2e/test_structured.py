@@ -56,6 +56,34 @@ def test_a_stream_and_the_other_routes_hold_it_too(server: RunningServer) -> Non
     assert server.http.post("/chat", json=body).json()["text"] in ("yes", "no")
 
 
+def test_a_stop_string_leaves_the_beginning_of_what_fits(server: RunningServer) -> None:
+    """Of several answers, whole and streamed, beside rules; by their own end they fit as a whole."""
+    asked = {"structured_outputs": {"regex": "[a-f]{6}-[0-9]{3}"}, "n": 6, "max_tokens": 30}
+    seen: set[tuple[str, bool]] = set()
+    sets: tuple[dict[str, Any], ...] = (
+        {}, {"min_tokens": 3}, {"presence_penalty": 1.5, "include_stop_str_in_output": True},
+    )  # fmt: skip
+    for i, rules in enumerate(sets):
+        for stop in (["b", "c"], ["-1", "7"], ["nowhere"]):
+            body = {**asked, **rules, "stop": stop, "seed": i}
+            choices = post(server, **body).json()["choices"]
+            streamed = dict.fromkeys(range(6), "")
+            for event in events(post(server, **body, stream=True)):
+                for choice in event["choices"] if event != "[DONE]" else ():
+                    streamed[choice["index"]] += choice["delta"].get("content") or ""
+            for choice in choices:
+                text = choice["message"]["content"]
+                is_whole = re.fullmatch("[a-f]{6}-[0-9]{3}", text) is not None
+                assert is_whole or re.fullmatch("[a-f]{0,6}|[a-f]{6}-[0-9]{0,3}", text), (rules, stop, text)
+                assert choice["finish_reason"] == "stop" and streamed[choice["index"]] == text
+                if "include_stop_str_in_output" in rules:
+                    assert is_whole or text.endswith(tuple(stop))
+                elif not is_whole:
+                    assert not any(one in text for one in stop)
+                seen.add((stop[0], is_whole))
+    assert {("b", False), ("-1", False), ("nowhere", True)} <= seen and ("nowhere", False) not in seen
+
+
 def test_what_cannot_be_held_names_its_field_and_place(server: RunningServer) -> None:
     schema = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}
     fields = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}

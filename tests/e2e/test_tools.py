@@ -212,6 +212,35 @@ def test_results_are_handed_back(saying: Saying) -> None:
         assert saying.chat(2, messages=history).choices[0].message.content == SAID[2][0]
 
 
+def test_native_results_become_the_same_ids(saying: Saying) -> None:
+    """What /chat answered is handed back as it came, and a picture with it."""
+    if saying.form != "hermes":
+        return
+    post = saying.server.http.post
+    asked = [{"text": ASKED[0]["content"]}]
+    body = {"inputs": asked, "tools": TOOLS, "parameters": saying.bias(0)}
+    found = post("/chat", json=body).json()
+    image = data_url(picture(120, 90))
+    shown = {"type": "image_url", "image_url": {"url": image}}
+    results: list[list[Any]] = [[{"text": "dry"}], [{"image": image}, {"text": "news"}], [{"text": "wet"}]]
+    contents: list[Any] = ["dry", [shown, {"type": "text", "text": "news"}], "wet"]
+    ids = [call["id"] for call in found["tool_calls"]]
+    native = {
+        "history": [{"inputs": asked, "text": found["text"], "tool_calls": found["tool_calls"]}],
+        "tool_results": [{"tool_call_id": id, "inputs": one} for id, one in zip(ids, results, strict=True)],
+        "tools": TOOLS,
+    }
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": ASKED[0]["content"]}]},
+        {"role": "assistant", "content": None, "tool_calls": found["tool_calls"]},
+        *({"role": "tool", "tool_call_id": id, "content": one} for id, one in zip(ids, contents, strict=True)),
+    ]
+    one, other = (post("/tokenize", json=given).json() for given in (native, {"messages": messages, "tools": TOOLS}))
+    assert one["tokens"] == other["tokens"] and one["count"] > 100
+    answer = post("/chat", json={**native, "parameters": saying.bias(2)}).json()
+    assert answer["text"] == SAID[2][0] and answer["usage"]["prompt_tokens"] == one["count"]
+
+
 def refused(server: RunningServer, **body: Any) -> Any:
     answer: httpx.Response = server.http.post("/v1/chat/completions", json={"messages": ASKED, **body})
     assert answer.status_code == 400, answer.text

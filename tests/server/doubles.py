@@ -26,6 +26,7 @@ from server.children.workers import Worker, WorkerPool
 from server.metrics import PREFIX, Metrics
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard, RequestLimits
+from server.requests.request import CacheSalts
 from server.requests.sampling import Defaults
 from server.requests.segments import Segments
 from server.requests.service import RequestService
@@ -100,6 +101,7 @@ class Scene:
             segments=self.segments,
             metrics=self.metrics,
             max_requests=4,
+            salts=CacheSalts("key", keeps=False),
         )
         for index in range(workers):
             self.start_worker(index)

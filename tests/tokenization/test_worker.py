@@ -1,5 +1,7 @@
 """The worker's loop over a real channel: every job has an answer, none ends the loop, the end of the channel does."""
 
+import errno
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +22,11 @@ from tests.tokenization.running_worker import Server, SlowPrompt
 from tests.tokenization.test_prepare import PHOTO, SMALL
 from tests.tokenization.worker_harness import url
 from tokenization import worker
+from tokenization.chat.grammar import Grammar
 from tokenization.messages import (
     Cancel,
+    Compile,
+    Compiled,
     FromWorker,
     Leases,
     Measured,
@@ -71,6 +76,20 @@ def test_what_the_client_did_wrong_names_the_field(server: Server) -> None:
     answer = server.recv()
     assert failed(answer) == ("bad_request", None)
     assert isinstance(answer, PrepareFailed) and answer.code == "context_length_exceeded"
+
+
+def test_no_process_for_the_compiler_is_a_lack_of_the_machine(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (errno.EAGAIN, errno.ENOMEM):
+
+        def no_process(number: int = number) -> int:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fork", no_process)
+            server.channel.send(Compile(request_id="r1", grammar=Grammar(kind="regex", source="a", param="x")))
+            assert failed(server.recv()) == ("unavailable", None)
+    server.channel.send(Compile(request_id="r2", grammar=Grammar(kind="regex", source="a", param="x")))
+    assert isinstance(server.recv(), Compiled)
 
 
 def test_a_cancel_instead_of_leases(server: Server) -> None:

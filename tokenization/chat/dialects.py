@@ -1,6 +1,6 @@
 """Native lists and OpenAI messages become a Chat."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -20,12 +20,8 @@ Part = Text | Media | Boxes
 _KINDS: Mapping[str, Kind] = {"image": "image", "video": "video", "audio": "audio"}
 _CONTENT = ("text", *_KINDS, "box")  # of a native part: one of these
 _ROLES: Mapping[str, Role] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-}
+    "system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool",
+}  # fmt: skip
 # Fields of a message that would change the prompt; others that are not read change nothing.
 _NOT_SUPPORTED: Mapping[str, str] = {
     "function_call": "not supported; give the call in tool_calls",
@@ -41,6 +37,7 @@ _SOUNDS = ("wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm")  # names o
 def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
     """{"inputs": [...], "history": [{"inputs": [...], "text": "..."}], "system": "..."} or a list of inputs as a Chat.
 
+    Before inputs, or instead of them, stand `tool_results`; beside an answer's text, or instead of it, `tool_calls`.
     Other keys are ignored. Raises ChatError with the path of the offending field, as in `history[0].inputs[1]`.
     """
     if isinstance(body, list):
@@ -50,10 +47,11 @@ def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
     system = body.get("system")
     if system is not None:
         turns.append(_plain_turn("system", system, "system"))
-    history = body.get("history")
-    for i, entry in enumerate([] if history is None else expect(history, list, "a list", "history")):
+    history = [] if body.get("history") is None else expect(body["history"], list, "a list", "history")
+    check_arguments(history, "history")
+    for i, entry in enumerate(history):
         turns.extend(_history_entry(entry, f"history[{i}]"))
-    turns.append(_inputs_turn(body.get("inputs"), "inputs"))
+    turns.extend(_asked(body, ""))
     return Chat(turns=tuple(turns))
 
 
@@ -64,7 +62,7 @@ def chat_from_openai(messages: list[Any]) -> Chat:
     """
     if not expect(messages, list, "a list", "messages"):
         raise ChatError("at least one message is needed", "messages")
-    check_arguments(messages)
+    check_arguments(messages, "messages")
     return Chat(turns=tuple(_openai_turn(message, f"messages[{i}]") for i, message in enumerate(messages)))
 
 
@@ -79,20 +77,40 @@ def with_tools(chat: Chat, body: Mapping[str, Any]) -> tuple[Chat, ToolOffer | N
 # ---- native
 
 
-def _history_entry(entry: Any, param: str) -> tuple[Turn, Turn]:
+def _history_entry(entry: Any, param: str) -> Iterator[Turn]:
     entry = expect(entry, dict, "an object with 'inputs' and 'text'", param)
-    _refuse_other_keys(entry, ("inputs", "text"), param)
-    if "text" not in entry:
+    _refuse_other_keys(entry, ("inputs", "tool_results", "text", "tool_calls"), param)
+    calls = read_tool_calls(entry.get("tool_calls"), "assistant", f"{param}.tool_calls", read_text)
+    if "text" not in entry and not calls:
         raise ChatError("'text', the assistant's answer to these inputs, is missing", f"{param}.text")
-    question = _inputs_turn(entry.get("inputs"), f"{param}.inputs")
-    return question, _plain_turn("assistant", entry["text"], f"{param}.text")
+    yield from _asked(entry, f"{param}.")
+    only_calls = calls and entry.get("text") in (None, "")  # as /chat tells such an answer
+    parts = () if only_calls else (Text(text=read_text(entry["text"], f"{param}.text")),)
+    yield Turn(role="assistant", parts=parts, plain=True, tool_calls=calls, param=f"{param}.text")
 
 
-def _inputs_turn(inputs: Any, param: str) -> Turn:
+def _asked(entry: dict[str, Any], prefix: str) -> Iterator[Turn]:
+    """What an answer follows: results of tools, then a user's inputs; the latter may be left out behind results."""
+    results = entry.get("tool_results")
+    for i, result in enumerate([] if results is None else expect(results, list, "a list", f"{prefix}tool_results")):
+        yield _result_turn(result, f"{prefix}tool_results[{i}]")
+    if not results or entry.get("inputs") is not None:
+        parts = _native_parts(entry.get("inputs"), f"{prefix}inputs")
+        yield Turn(role="user", parts=parts, plain=False, param=f"{prefix}inputs")
+
+
+def _result_turn(result: Any, param: str) -> Turn:
+    result = expect(result, dict, "an object with 'tool_call_id' and 'inputs'", param)
+    _refuse_other_keys(result, ("tool_call_id", "inputs"), param)
+    parts, plain = _tools_answer(_native_parts(result.get("inputs"), f"{param}.inputs"))
+    number = _text_or_none(result, "tool_call_id", param)
+    return Turn(role="tool", parts=parts, plain=plain, tool_call_id=number, param=param)
+
+
+def _native_parts(inputs: Any, param: str) -> tuple[Part, ...]:
     if not expect(inputs, list, "a list of parts", param):
         raise ChatError("at least one part is needed", param)
-    parts = tuple(_native_part(part, f"{param}[{i}]") for i, part in enumerate(inputs))
-    return Turn(role="user", parts=parts, plain=False, param=param)
+    return tuple(_native_part(part, f"{param}[{i}]") for i, part in enumerate(inputs))
 
 
 def _native_part(part: Any, param: str) -> Part:
@@ -163,7 +181,7 @@ def _openai_turn(message: Any, param: str) -> Turn:
 
 
 def _openai_content(content: Any, role: Role, param: str) -> tuple[tuple[Part, ...], bool]:
-    """The parts, and whether they are one string; a tool's texts become one, as templates expect its answer."""
+    """The parts, and whether they are one string."""
     if isinstance(content, str):
         return (Text(text=read_text(content, param)),), True
     if content is None and role in ("assistant", "tool"):
@@ -171,9 +189,7 @@ def _openai_content(content: Any, role: Role, param: str) -> tuple[tuple[Part, .
     if not expect(content, list, "a string or a list of parts", param):
         raise ChatError("at least one part is needed", param)
     parts = tuple(_openai_part(part, f"{param}[{i}]") for i, part in enumerate(content))
-    if role == "tool" and all(isinstance(part, Text) for part in parts):
-        return (Text(text="\n".join(part.text for part in parts if isinstance(part, Text))),), True
-    return parts, False
+    return _tools_answer(parts) if role == "tool" else (parts, False)
 
 
 def _openai_part(part: Any, param: str) -> Part:
@@ -224,6 +240,12 @@ def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
 
 
 # ---- both
+
+
+def _tools_answer(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], bool]:
+    """Texts alone become one, as templates expect a tool's answer. And whether they did."""
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    return ((Text(text="\n".join(texts)),), True) if len(texts) == len(parts) else (parts, False)
 
 
 def _plain_turn(role: Role, text: Any, param: str) -> Turn:

@@ -1,4 +1,4 @@
-"""Tool calls in OpenAI messages: an assistant's calls and the tools' answers."""
+"""Tool calls in histories: an assistant's calls and the tools' answers."""
 
 import functools
 import json
@@ -29,8 +29,11 @@ def read_tool_calls(value: Any, role: str, param: str, text: ReadText) -> tuple[
     return tuple(_call(call, f"{param}[{i}]", text) for i, call in enumerate(calls))
 
 
-def check_arguments(messages: list[Any]) -> None:
-    """Raise ChatError for arguments that would take long to read: no count of the body looks into texts."""
+def check_arguments(messages: list[Any], name: str) -> None:
+    """Raise ChatError for arguments that would take long to read: no count of the body looks into texts.
+
+    name: of the field that is a list of what may hold `tool_calls`.
+    """
     characters, marks = MAX_CHARACTERS, MAX_MARKS
     for i, message in enumerate(messages):
         calls = message.get("tool_calls") if isinstance(message, dict) else None
@@ -39,7 +42,7 @@ def check_arguments(messages: list[Any]) -> None:
             arguments = function.get("arguments") if isinstance(function, dict) else None
             if not isinstance(arguments, str):
                 continue
-            param = f"messages[{i}].tool_calls[{k}].function.arguments"
+            param = f"{name}[{i}].tool_calls[{k}].function.arguments"
             characters -= len(arguments)
             if characters < 0:
                 raise ChatError(f"the arguments of all tool calls have more than {MAX_CHARACTERS} characters", param)
@@ -57,7 +60,7 @@ def refuse_tools(chat: Chat, *, calls: bool, answers: bool) -> None:
         if turn.role == "tool" and not answers:
             raise ChatError(
                 "the model's chat template has no place for a tool's answer; write it into a user's message",
-                f"{turn.param}.role",
+                turn.param,
             )
         if turn.tool_calls and not calls:
             raise ChatError(

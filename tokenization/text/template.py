@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = "the processor's class"  # where a template comes from that no file holds
 OUR_OWN = "our own (no file holds one)"
+OPERATORS = "--chat-template"  # and the file that it names
 
 NO_TOOLS = (
     "the model's chat template cannot show tools; leave them out, or start the server with one that can "
@@ -78,8 +79,8 @@ class ChatTemplate:
 
         def sources() -> Iterator[tuple[str | None, str]]:
             """One by one: a file is not read where one before it holds a template."""
-            if (given := checkpoint.chat_template) is not None:
-                yield checkpoint.text(str(given)) or "", str(given)
+            if checkpoint.chat_template is not None:
+                yield _operators(checkpoint), f"{OPERATORS} {checkpoint.chat_template}"
             yield _in_file(checkpoint, PROCESSOR_CONFIG), PROCESSOR_CONFIG
             yield _in_file(checkpoint, "chat_template.json"), "chat_template.json"
             yield checkpoint.text("chat_template.jinja"), "chat_template.jinja"
@@ -133,6 +134,17 @@ class ChatTemplate:
         pieces = _split(rendered, opening, closing)
         _check_words(turns, tools, pieces)
         return pieces
+
+
+def _operators(checkpoint: Checkpoint) -> str:
+    """Raises CheckpointError where the file is no text any more."""
+    try:
+        found = checkpoint.text(str(checkpoint.chat_template))
+    except CheckpointError as error:
+        raise CheckpointError(f"{OPERATORS} {error}") from None
+    if found is None:
+        raise CheckpointError(f"{OPERATORS} {checkpoint.chat_template}: there is no such file")
+    return found
 
 
 def _in_file(checkpoint: Checkpoint, file: str) -> str | None:

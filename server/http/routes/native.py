@@ -22,7 +22,8 @@ from tokenization.chat.tool_offer import FIELDS
 from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
-KEYS = frozenset({"inputs", "history", "system", "parameters", "stream", "model", "cache_salt", *FORMS, *FIELDS})
+CHAT = frozenset({"inputs", "tool_results", "history", "system"})
+KEYS = frozenset({*CHAT, "parameters", "stream", "model", "cache_salt", *FORMS, *FIELDS})
 DRAW_BOXES = "draw_boxes"
 PARAMETERS = frozenset({*SamplingRequest.model_fields, DRAW_BOXES})
 ELSEWHERE = {"messages": "; POST /v1/chat/completions takes it", "prompt": "; POST /v1/completions takes it"}

@@ -1,9 +1,10 @@
 """Answers that are held to a form: valid by what others say, right beside every other rule, alone when they fail."""
 
+import itertools
 import json
 import random
 import re
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -11,62 +12,16 @@ import pytest
 import torch
 
 from model.engine import engine as engines
-from model.engine.engine import Engine
-from model.engine.messages import Generate, SamplingParams
+from model.engine.messages import FromEngine, StepDone
 from model.engine.sampling.forms import Forms
 from model.engine.sampling.logits_processors import apply_rules
 from model.net.multimodal import MultimodalLM
 from model.staging.layout import SamplingArrays
 from model.staging.packing import Packing
-from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, picture
+from tests.model.engine.engine_harness import EngineHarness
+from tests.model.engine.forms_harness import DATE, PICTURE, TEXT, Held
 from tests.model.staging.late import Late
-from tokenization.chat.grammar import CompiledGrammar, Grammar
-from tokenization.structured.compile import compiled
-from tokenization.structured.vocabulary import GrammarVocabulary
-from tokenization.text.detokenize import whole_text
-
-DRAWN = SamplingParams(max_tokens=48, temperature=1.0, seed=5)
-TEXT: Parts = ["one two three, four five six"]
-PICTURE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
-DATE = r"[0-9]{4}-(0[1-9]|1[0-2])"
-
-
-class Held:
-    """Compiles as a worker does, and runs requests."""
-
-    def __init__(self, harness: EngineHarness, model: MultimodalLM) -> None:
-        self.harness, self.model = harness, model
-        self.tokenizer = harness.processor.tokenizer
-        self.end = self.tokenizer.special["<|im_end|>"]
-        self._vocabulary = GrammarVocabulary(self.tokenizer, self.tokenizer.vocab_size)
-
-    def form(self, kind: Any, source: str) -> CompiledGrammar:
-        return CompiledGrammar(source=compiled(Grammar(kind=kind, source=source, param="x"), self._vocabulary))
-
-    def engine(self, **settings: Any) -> Engine:
-        return engine_at(self.model, self.harness.root, tokenizer=self.tokenizer, **settings)
-
-    def asked(self, name: str, grammar: CompiledGrammar | None, parts: Parts = TEXT, **changes: Any) -> Generate:
-        sampling = msgspec.structs.replace(DRAWN, stop_token_ids=(self.end,), **changes)
-        return msgspec.structs.replace(self.harness.prepare(name, parts, sampling), grammar=grammar)
-
-    def answers(self, engine: Engine, *requests: Generate) -> list[list[int]]:
-        """The tokens of each request's first answer."""
-        for request in requests:
-            self.harness.submit(engine, request)
-        self.harness.run(engine)
-        self.harness.assert_clean(engine)
-        return [self.harness.tokens(request.request_id) for request in requests]
-
-    def text(self, tokens: list[int]) -> str:
-        return whole_text(self.tokenizer, [token for token in tokens if token != self.end])
-
-    def failure(self, request: Generate, engine: Engine | None = None) -> tuple[str, str]:
-        """(code, message) of a request that must fail."""
-        self.answers(engine or self.engine(), request)
-        finished = self.harness.finished[request.request_id]
-        assert finished.reason == "failed"
-        return finished.code, finished.message
+from tokenization.chat.grammar import CompiledGrammar
 
 
 @pytest.fixture
@@ -135,28 +90,68 @@ def test_answers_to_one_prompt_go_their_own_ways(held: Held) -> None:
     assert len(texts) > 1 and all(re.fullmatch(DATE, text) for text in texts)
 
 
-def test_a_preempted_answer_goes_on_in_its_form(held: Held) -> None:
-    form = held.form("regex", "[a-z]{90}")
-    requests = [held.asked(f"p{i}", form, seed=i, max_tokens=120) for i in range(3)]
-    engine = held.engine(kv_tokens=192, max_model_len=160, prefix_cache="off")
+@pytest.mark.parametrize("prefix_cache", ["off", "on"])
+def test_a_preempted_answer_goes_on_in_its_form(held: Held, prefix_cache: Literal["on", "off"]) -> None:
+    """Where blocks are kept it is begun anew in the middle of its own answer."""
+    form = held.form("regex", "([a-z][0-9]){45}")
+    requests = [held.asked(f"p{i}", form, seed=i, max_tokens=120, frequency_penalty=0.5) for i in range(3)]
+    engine = held.engine(kv_tokens=192, max_model_len=160, prefix_cache=prefix_cache)
     for tokens in held.answers(engine, *requests):
-        assert re.fullmatch("[a-z]{90}", held.text(tokens))
+        assert re.fullmatch("([a-z][0-9]){45}", held.text(tokens))
     assert engine.stats.preemptions > 0
 
 
 def test_rules_and_forms_hold_together(held: Held) -> None:
-    letters = held.form("regex", "[a-z]{1,8}")
-    a = held.tokenizer.encode("a")[0]
-    engine = held.engine()
+    """Each rule alone, and all rows of one step: behind one without a form, each form its own."""
+    a, z = (held.tokenizer.encode(letter)[0] for letter in "az")
+    text = tuple(i for i in range(held.tokenizer.vocab_size) if held.tokenizer.token_bytes(i))
     rules: tuple[dict[str, Any], ...] = (
-        {"min_tokens": 3}, {"presence_penalty": 1.0}, {"logit_bias": ((a, 5.0),)}, {"min_p": 0.01},
-        {"bad_words": ((a,),)},
+        {"min_tokens": 3}, {"presence_penalty": 1.0}, {"frequency_penalty": -2.0}, {"repetition_penalty": 1.5},
+        {"logit_bias": ((a, 5.0), (z, 9.0))}, {"min_p": 0.01}, {"top_k": 3}, {"bad_words": ((a,),)},
+        {"allowed_token_ids": (held.end, *text)},
     )  # fmt: skip
-    for i, changes in enumerate(rules):
-        (tokens,) = held.answers(engine, held.asked(f"r{i}", letters, **changes))
-        assert re.fullmatch("[a-z]{1,8}", held.text(tokens)) and tokens[-1] == held.end
+    patterns = [f"[{chr(ord('a') + i)}-{chr(ord('d') + i)}]{{1,8}}" for i in range(len(rules))]
+    asked = [
+        held.asked(f"r{i}", held.form("regex", pattern), **changes)
+        for i, (pattern, changes) in enumerate(zip(patterns, rules, strict=True))
+    ]
+    alone = [held.answers(held.engine(), one)[0] for one in asked]
+    for name in list(held.harness.events):
+        del held.harness.events[name], held.harness.finished[name]
+    free = held.asked("free", None, repetition_penalty=1.2)
+    _, *found = held.answers(held.engine(seqs=16, tokens=256), free, *asked)
+    assert found == alone
+    for pattern, changes, tokens in zip(patterns, rules, found, strict=True):
+        assert re.fullmatch(pattern, held.text(tokens)) and tokens[-1] == held.end
         assert len(tokens) > changes.get("min_tokens", 0)
         assert "bad_words" not in changes or a not in tokens
+
+
+def test_an_answer_that_is_cut_is_the_beginning_of_one_that_fits(held: Held) -> None:
+    """By max_tokens, for several answers, beside rules, with a prompt in chunks, and behind one that is kept."""
+    sayings = ("the first of them", "the second one", "another text")
+    form = held.form("choice", json.dumps(sayings))
+    t = held.tokenizer.encode("t")[0]
+    rules: tuple[dict[str, Any], ...] = (
+        {}, {"min_tokens": 2}, {"frequency_penalty": 1.5}, {"repetition_penalty": 1.4}, {"logit_bias": ((t, 4.0),)},
+    )  # fmt: skip
+    engine, most, seen = held.engine(tokens=24), (2, 5, 48), set()
+    for i, (changes, max_tokens) in enumerate(itertools.product(rules, most)):
+        name = f"r{i}"
+        held.harness.submit(engine, held.asked(name, form, [str(TEXT[0])] * 8, n=3, max_tokens=max_tokens, **changes))
+        messages: list[FromEngine] = []
+        while not engine.idle:
+            messages += engine.step()
+        held.harness.book(messages)
+        (n_cached,) = (one.begun[name] for one in messages if isinstance(one, StepDone) and name in one.begun)
+        assert (n_cached > 0) == (i > 0)
+        for index in range(3):
+            events = [event for event in held.harness.events[name] if event.index == index]
+            text, finish = held.text([event.token.id for event in events]), events[-1].finish
+            assert text in sayings if finish == "stop" else any(one.startswith(text) for one in sayings), (i, text)
+            seen.add(finish)
+    assert seen == {"stop", "length"}
+    held.harness.assert_clean(engine)
 
 
 def test_where_no_token_is_left_the_request_alone_ends(held: Held) -> None:
@@ -213,6 +208,14 @@ def test_a_form_whose_lexer_is_full_is_compiled_anew_for_the_next(held: Held) ->
         forms.fill([after], mask)
         assert mask.any() and not after.matcher.is_error()
         after.add(letter)
+
+
+def test_what_is_kept_of_a_form_is_kept_for_its_salt(held: Held) -> None:
+    """Its time would tell another key of it, and its lexer would be filled by another's answers."""
+    forms, grammar = Forms(held.tokenizer, held.tokenizer.vocab_size, 1), held.form("regex", DATE)
+    one, other = (msgspec.structs.replace(grammar, salt=salt) for salt in (b"one", b"other"))
+    compiled = forms.compile(one)
+    assert forms.compile(other) is not compiled and forms.compile(msgspec.structs.replace(one)) is compiled
 
 
 def test_an_engine_refuses_a_grammar_that_its_library_does(held: Held) -> None:

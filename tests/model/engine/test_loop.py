@@ -1,6 +1,7 @@
 """The process main, run in a thread over a real channel: ready, answers, pulse, and what ends it."""
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from model.engine.messages import (
     StepDone,
     ToEngine,
 )
+from model.engine.plan import RequestError
 from model.net.multimodal import MultimodalLM
 from shm import Channel, ChannelClosed, ChannelError, Loading, Pulse, channel_pair
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, picture, with_prepared
@@ -230,6 +232,34 @@ def test_a_form_that_nobody_waits_for_is_not_compiled(model: MultimodalLM, harne
     assert [(one.request_id, one.code) for one in sent if isinstance(one, Finished)] == [
         ("first", "internal"), ("last", "internal"),
     ]  # fmt: skip
+
+
+def test_a_clients_many_forms_do_not_keep_anothers_waiting(model: MultimodalLM, harness: EngineHarness) -> None:
+    engine, inbox = engine_at(model, harness.root), loop.Inbox()
+    begun, goes_on, compiled = threading.Event(), threading.Event(), list[str]()
+
+    class Slow:
+        def start(self, grammar: CompiledGrammar, ends: tuple[int, ...]) -> None:
+            compiled.append(grammar.source)
+            begun.set()
+            assert goes_on.wait(20)
+            until = time.thread_time() + 0.01  # more than was expected: the client pays for it
+            while time.thread_time() < until:
+                pass
+            raise RequestError("no")
+
+    engine.forms = Slow  # type: ignore[method-assign, assignment]
+    compiling = loop._Compiling(engine, inbox)
+    for name, client in (*((f"many-{i}", 1) for i in range(6)), ("other-0", 2), ("other-1", 2)):
+        grammar = CompiledGrammar(source=name)
+        asked = msgspec.structs.replace(harness.prepare(name, ["one"]), grammar=grammar, client=client)
+        loop._take(asked, engine, lambda said: None, compiling)
+    assert begun.wait(20)
+    goes_on.set()
+    for _ in range(8):
+        loop._take(inbox.get(timeout=20), engine, lambda said: None, compiling)
+    assert {"other-0", "other-1"} <= set(compiled[:4]), compiled
+    assert [name for name in compiled if name.startswith("many")] == [f"many-{i}" for i in range(6)]
 
 
 def test_a_pulse_tells_the_age_of_the_step(model: MultimodalLM, tmp_path: Path) -> None:

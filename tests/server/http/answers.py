@@ -49,8 +49,11 @@ def parse(event: bytes | dict[str, Any]) -> Any:
     """The JSON of one event, which has the form of one; a long one is written in slices."""
     if isinstance(event, dict):
         return json.loads(b"".join(asyncio.run(written(event))))
-    assert event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2
-    return json.loads(event[6:])
+    name, _, line = event.rpartition(b"data: ")
+    assert line.endswith(b"\n\n") and line.count(b"\n") == 2
+    found = json.loads(line)
+    assert name == (b"event: %b\n" % found["type"].encode() if "type" in found else b"")
+    return found
 
 
 def joined(deltas: Iterable[Delta]) -> Delta:

@@ -100,7 +100,7 @@ def test_a_template_without_a_place_for_tools_refuses_them_by_field() -> None:
     refuse_tools(chat_from_openai([user, calls, answer]), calls=True, answers=True)
     for messages, kinds, param in (
         ([user, calls, answer], {"calls": False, "answers": True}, "messages[1].tool_calls"),
-        ([user, calls, answer], {"calls": True, "answers": False}, "messages[2].role"),
+        ([user, calls, answer], {"calls": True, "answers": False}, "messages[2]"),
     ):
         with pytest.raises(ChatError, match="has no place for") as caught:
             refuse_tools(chat_from_openai(messages), **kinds)

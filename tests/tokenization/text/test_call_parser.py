@@ -97,6 +97,13 @@ def test_a_name_comes_before_its_arguments_and_these_in_pieces() -> None:
     assert json.loads("".join(piece.arguments for piece in told)) == json.loads(ARGUMENTS[0])
 
 
+def test_no_two_answers_have_a_calls_id_in_common() -> None:
+    """A history may hold the calls of many."""
+    text = answer(HERMES, *zip(NAMES, ARGUMENTS, strict=True))
+    ids = [piece.id for _ in range(20) for piece in parser(HERMES).push(text)[1] if piece.id]
+    assert len(set(ids)) == len(ids) == 60
+
+
 def test_a_demanded_call_that_never_began_is_no_words() -> None:
     assert read(parser(HERMES, "required"), "<tool") == ("", [])
     assert read(parser(HERMES, "named"), '<tool_call>\n{"na') == ("", [])

@@ -226,7 +226,7 @@ def test_a_stream_ends_with_its_last_event(tokenizer: BPETokenizer) -> None:
                 raise error
 
         client, writer = Client(), serializer(tokenizer)
-        scope = {"type": "http", "state": {"context": RequestContext("r1")}}
+        scope = {"type": "http", "path": "/v1/responses", "state": {"context": RequestContext("r1")}}
         await EventStream(run, writer, b"", writer.failed)(scope, client.receive, client.send)
         return client
 

@@ -1,0 +1,57 @@
+"""Requests whose answers are held to a form: compiled as a worker does, and run by an engine."""
+
+from typing import Any
+
+import msgspec
+
+from model.engine.engine import Engine
+from model.engine.messages import Generate, SamplingParams
+from model.net.multimodal import MultimodalLM
+from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, picture
+from tokenization.chat.grammar import CompiledGrammar, Grammar
+from tokenization.structured.compile import compiled
+from tokenization.structured.vocabulary import GrammarVocabulary
+from tokenization.text.detokenize import whole_text
+
+DRAWN = SamplingParams(max_tokens=48, temperature=1.0, seed=5)
+TEXT: Parts = ["one two three, four five six"]
+PICTURE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
+DATE = r"[0-9]{4}-(0[1-9]|1[0-2])"
+
+
+class Held:
+    """Compiles as a worker does, and runs requests."""
+
+    def __init__(self, harness: EngineHarness, model: MultimodalLM) -> None:
+        self.harness, self.model = harness, model
+        self.tokenizer = harness.processor.tokenizer
+        self.end = self.tokenizer.special["<|im_end|>"]
+        self._vocabulary = GrammarVocabulary(self.tokenizer, self.tokenizer.vocab_size)
+
+    def form(self, kind: Any, source: str) -> CompiledGrammar:
+        return CompiledGrammar(source=compiled(Grammar(kind=kind, source=source, param="x"), self._vocabulary))
+
+    def engine(self, **settings: Any) -> Engine:
+        return engine_at(self.model, self.harness.root, tokenizer=self.tokenizer, **settings)
+
+    def asked(self, name: str, grammar: CompiledGrammar | None, parts: Parts = TEXT, **changes: Any) -> Generate:
+        sampling = msgspec.structs.replace(DRAWN, stop_token_ids=(self.end,), **changes)
+        return msgspec.structs.replace(self.harness.prepare(name, parts, sampling), grammar=grammar)
+
+    def answers(self, engine: Engine, *requests: Generate) -> list[list[int]]:
+        """The tokens of each request's first answer."""
+        for request in requests:
+            self.harness.submit(engine, request)
+        self.harness.run(engine)
+        self.harness.assert_clean(engine)
+        return [self.harness.tokens(request.request_id) for request in requests]
+
+    def text(self, tokens: list[int]) -> str:
+        return whole_text(self.tokenizer, [token for token in tokens if token != self.end])
+
+    def failure(self, request: Generate, engine: Engine | None = None) -> tuple[str, str]:
+        """(code, message) of a request that must fail."""
+        self.answers(engine or self.engine(), request)
+        finished = self.harness.finished[request.request_id]
+        assert finished.reason == "failed"
+        return finished.code, finished.message
