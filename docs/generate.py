@@ -13,6 +13,7 @@ from pathlib import Path
 from configs.setting import Setting
 from configs.settings import SECTIONS, SETTINGS
 from configs.vllm_flags import FLAGS as VLLM_FLAGS
+from docs.field_tables import tables
 from server import model_table
 from server.http.routes.vllm_fields import FIELDS
 
@@ -139,6 +140,7 @@ def pages(repo: Path) -> dict[Path, str]:
         "configuration.md": {"settings": settings()},
         "compat.md": {"fields": fields(), "flags": flags()},
         "models.md": {"families": model_table.as_markdown()},
+        "api.md": tables(),
     }
     found = {}
     for page, parts in generated.items():

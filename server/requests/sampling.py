@@ -88,8 +88,8 @@ class SamplingRequest(BaseModel):
         "text or behind a blank.",
     )  # tuple[str, ...]  # fmt: skip
     seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = Field(
-        None, description="Random unless given. The same seed gives the same answer, whatever else the server does; "
-        "answer i of `n` samples with seed + i, so it is the answer that a chat with that seed gets.",
+        None, description="64 bits, random unless given. The same seed gives the same answer, whatever else the server "
+        "does; answer i of `n` samples with seed + i, so it is the answer that a chat with that seed gets.",
     )  # fmt: skip
     n: Annotated[int, Field(ge=1, le=INT32_MAX)] = Field(
         1,

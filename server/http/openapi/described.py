@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Path
 from fastapi.security import HTTPBearer
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from server.http.middleware.keys import OPEN_PATHS
@@ -40,7 +40,7 @@ class DescribedRoute:
     told: str = ""
     answer: Any = None
     media_type: str = "application/json"
-    events: Any = None  # the type of each event of a stream
+    events: type[BaseModel] | None = None  # the type of each event of a stream
     body: Any = None
     body_told: str = ""
     examples: Mapping[str, Any] = field(default_factory=dict)  # bodies, by what they show; each is answered with 200
@@ -95,7 +95,7 @@ class DescribedRoute:
         if self.answer is None:
             content[self.media_type] = {"schema": {"type": "string"}}
         if self.events is not None:
-            content["text/event-stream"] = {"schema": {"type": "string"}, "x-event-schema": flat_schema(self.events)}
+            content["text/event-stream"] = {"schema": event_schema(self.events)}
         good: dict[str, Any] = {"description": self.summary, "headers": ID}
         found: dict[int | str, dict[str, Any]] = {200: good}
         if method != "HEAD":
@@ -109,6 +109,17 @@ class DescribedRoute:
         return found
 
 
-def flat_schema(kind: Any) -> dict[str, Any]:
-    """That of a type, complete in itself: what it points to stands below it."""
-    return TypeAdapter(kind).json_schema()
+def event_schema(kind: type[BaseModel]) -> dict[str, Any]:
+    """That of each event of a stream: its data are JSON, or the mark of the end."""
+    kinds = (kind, *(ERROR_TYPES[status] for status in (400, 429, 500, 503)))
+    told = {
+        "contentMediaType": "application/json",
+        "contentSchema": {"anyOf": [{"$ref": ref_of(one)} for one in kinds]},
+    }
+    data = {"anyOf": [{"const": "[DONE]"}, {"type": "string", **told}]}
+    return {"type": "object", "required": ["data"], "properties": {"data": data}}
+
+
+def ref_of(kind: type[BaseModel]) -> str:
+    """Where FastAPI puts its schema."""
+    return f"#/components/schemas/{kind.__name__}"

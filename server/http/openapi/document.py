@@ -10,10 +10,11 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
 from server.http.openapi import chats, looks, texts
-from server.http.openapi.described import LOOK, flat_schema
+from server.http.openapi.described import LOOK, ref_of
 from server.http.openapi.failures import ERROR_TYPES, FAILURES, HEADERS
 from server.http.responses import encoded
 
@@ -46,14 +47,26 @@ def openapi_document(version: str, root_path: str | None = None) -> dict[str, An
     components = found["components"]
     for name in UNTYPED:
         components["schemas"].pop(name, None)
+    for name, schema in pointed_to().items():
+        components["schemas"].setdefault(name, schema)
     components["responses"] = {
         f"Error{status}": {
             "description": told, "headers": dict(HEADERS.get(status, {})),
-            "content": {"application/json": {"schema": flat_schema(ERROR_TYPES[status])}},
+            "content": {"application/json": {"schema": {"$ref": ref_of(ERROR_TYPES[status])}}},
         }
         for status, (told, _) in FAILURES.items()
     }  # fmt: skip
     return found
+
+
+def pointed_to() -> dict[str, Any]:
+    """Schemas of what FastAPI does not see: events of streams, and errors that no route of the document answers."""
+    kinds = [*ERROR_TYPES.values(), *(route.events for route in ROUTES if route.events is not None)]
+    _, found = models_json_schema(
+        [(kind, "serialization") for kind in kinds], ref_template="#/components/schemas/{model}"
+    )
+    schemas: dict[str, Any] = found["$defs"]
+    return schemas
 
 
 def add_document_routes(app: FastAPI, version: str, root_path: str | None) -> None:
@@ -84,6 +97,6 @@ def page_response(page: bytes) -> Response:
     )
     policy = (
         f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return Response(page, media_type="text/html", headers={**PAGE_HEADERS, "content-security-policy": policy})

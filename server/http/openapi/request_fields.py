@@ -25,22 +25,36 @@ class Closed(BaseModel):
 class PictureOptions(BaseModel):
     """How large a picture is seen."""
 
-    min_pixels: PixelCount = Field(None, description="After resizing, at least.")
-    max_pixels: PixelCount = Field(None, description="After resizing, at most.")
-    detail: Literal["auto", "low", "high"] | None = Field(None, description="`low`: 512 x 512 pixels will do.")
+    min_pixels: PixelCount = Field(None, description="The checkpoint's unless given: pixels after resizing, at least.")
+    max_pixels: PixelCount = Field(None, description="The checkpoint's unless given: pixels after resizing, at most.")
+    detail: Literal["auto", "low", "high"] | None = Field(
+        None, description="`low` is `max_pixels` of 262,144 (512 x 512) where that is less; `high` and `auto` change "
+        "nothing.",
+    )  # fmt: skip
 
 
 class VideoOptions(BaseModel):
     """How many frames of a video are seen, how large, and whether it is heard."""
 
     fps: Annotated[float, Field(ge=1e-4, lt=2**53)] | None = Field(
-        None, description="Frames looked at per second; of a list of pictures: the rate they were taken at."
-    )
+        None, description="The checkpoint's, else 2: frames looked at in each second, of a file at most 30; of a list "
+        "of pictures: the rate they were taken at.",
+    )  # fmt: skip
     num_frames: Annotated[int, POSITIVE] | None = Field(None, description="Frames looked at, instead of `fps`.")
-    min_pixels: PixelCount = Field(None, description="Of one frame after resizing, at least.")
-    max_pixels: PixelCount = Field(None, description="Of one frame after resizing, at most.")
-    total_pixels: PixelCount = Field(None, description="Of all pairs of frames together, after resizing.")
-    use_audio_in_video: bool | None = Field(None, description="The sound of the video is heard, too.")
+    min_pixels: PixelCount = Field(
+        None, description="The checkpoint's, else 100,352: pixels of a frame after resizing, at least."
+    )
+    max_pixels: PixelCount = Field(
+        None, description="The checkpoint's, else 602,112, which is the most of a frame whatever is asked, unless the "
+        "checkpoint says more: pixels of a frame after resizing, at most its share of the video's total.",
+    )  # fmt: skip
+    total_pixels: PixelCount = Field(
+        None, description="90,316,800 unless given: pixels of all pairs of frames together (frames / 2 x height x "
+        "width) after resizing, as in the published utilities; named, it is kept, whatever else is in the prompt.",
+    )  # fmt: skip
+    use_audio_in_video: bool | None = Field(
+        None, description="The sound of the video is heard, too; false unless given."
+    )
 
 
 # ---- POST /chat

@@ -28,7 +28,8 @@ class TextCompletionRequest(FormFields, SamplingRequest, TextBody):
         SHORT, description="0 only with `echo`; more than is left is cut to what is left, not refused."
     )
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = Field(  # type: ignore[assignment]  # a number here
-        None, description="So many likely tokens stand beside each token."
+        None,
+        description="Log-probabilities, with so many of the likeliest tokens; with `echo` also of the prompt's own.",
     )
     top_logprobs: None = Field(  # type: ignore[assignment]
         None, description="Not taken here: `logprobs` itself is the number."
