@@ -225,7 +225,7 @@ class CountedMedium(AnswerPart):
     reduced: Shrunk | Missing = Field(None, description="Where a bound of the server made it smaller.")
 
 
-class TokenCounts(AnswerPart):
+class CountedTokens(AnswerPart):
     ids: list[int]
     count: int
     media: list[CountedMedium]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Path
+from fastapi.openapi.models import Example
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
@@ -73,7 +74,7 @@ class DescribedRoute:
 
         kinds: dict[str, Any] = {name: Annotated[str, Path(description=told)] for name, told in self.path_told.items()}
         if self.body is not None:
-            shown = {name: {"summary": name, "value": value} for name, value in self.examples.items()}
+            shown = {name: Example(summary=name, value=value) for name, value in self.examples.items()}
             kinds["body"] = Annotated[self.body, Body(description=self.body_told or None, openapi_examples=shown)]
         kinds["request_id"] = RequestIdHeader
         if self.timed:

@@ -10,7 +10,7 @@ from tokenization.chat.tool_offer import MOST_TOOLS
 
 POSITIVE = Field(gt=0, lt=2**53)
 SOURCE = "A `data:` URL, or a path below a root that the server allows (`--allow-media-root`)."
-Source = Annotated[str, Field(min_length=1, description=SOURCE)]
+MediaSource = Annotated[str, Field(min_length=1, description=SOURCE)]
 Frames = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, description="Pictures, as frames.")]
 PixelCount = Annotated[int, POSITIVE] | None
 Coordinate = Annotated[float, Field(ge=0, le=FULL)]
@@ -65,15 +65,15 @@ class NativeText(Closed):
 
 
 class NativePicture(PictureOptions, Closed):
-    image: Source
+    image: MediaSource
 
 
 class NativeVideo(VideoOptions, Closed):
-    video: Source | Frames
+    video: MediaSource | Frames
 
 
 class NativeSound(Closed):
-    audio: Source
+    audio: MediaSource
 
 
 class NativeBoxes(Closed):
@@ -111,30 +111,30 @@ class RefusalPart(BaseModel):
 
 
 class PictureAddress(PictureOptions):
-    url: Source
+    url: MediaSource
 
 
 class VideoAddress(VideoOptions):
-    url: Source | Frames
+    url: MediaSource | Frames
 
 
 class SoundAddress(BaseModel):
-    url: Source
+    url: MediaSource
 
 
 class PicturePart(BaseModel):
     type: Literal["image_url"]
-    image_url: Source | PictureAddress
+    image_url: MediaSource | PictureAddress
 
 
 class VideoPart(BaseModel):
     type: Literal["video_url"]
-    video_url: Source | Frames | VideoAddress
+    video_url: MediaSource | Frames | VideoAddress
 
 
 class SoundPart(BaseModel):
     type: Literal["audio_url"]
-    audio_url: Source | SoundAddress
+    audio_url: MediaSource | SoundAddress
 
 
 class SoundData(BaseModel):
@@ -234,7 +234,7 @@ class ResponseFormat(Closed):
     json_schema: NamedSchema | None = Field(None, description="With the type `json_schema`.")
 
 
-Source1M = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)]
+GrammarText = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS)]
 
 
 class StructuredOutputs(Closed):
@@ -243,7 +243,7 @@ class StructuredOutputs(Closed):
     json_: str | dict[str, Any] | None = Field(None, alias="json", description="A JSON schema.")
     regex: Annotated[str, Field(max_length=MOST_CHARACTERS)] | None = Field(None, description="A regular expression.")
     choice: Annotated[list[str], Field(min_length=1)] | None = Field(None, description="One of these texts.")
-    grammar: Source1M | None = Field(None, description="A grammar in EBNF or Lark.")
+    grammar: GrammarText | None = Field(None, description="A grammar in EBNF or Lark.")
     json_object: Literal[True] | None = Field(None, description="Any JSON object.")
     disable_any_whitespace: bool | None = Field(None, description="Changes nothing.")
     disable_additional_properties: Literal[False] | None = Field(None, description="Changes nothing.")

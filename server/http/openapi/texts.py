@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from server.http.openapi.answers import DetokenizedText, TextCompletion, TokenCounts
+from server.http.openapi.answers import CountedTokens, DetokenizedText, TextCompletion
 from server.http.openapi.chats import PICTURE, WEATHER, NativeChat, asked
 from server.http.openapi.described import DescribedRoute
 from server.http.openapi.request_fields import ChatMessage, FormFields, NativeInputs, RenderingFields, ToolFields
@@ -68,7 +68,7 @@ COMPLETIONS = DescribedRoute(
 TOKENIZE = DescribedRoute(
     path="/tokenize", methods=("POST",), tag="texts", summary="The ids of a chat or text, without an answer",
     told="Takes the body of either route of chats, or `prompt`. Parameters of sampling are not used.",
-    body=CountedMessages | CountedPrompt | NativeChat | NativeInputs, answer=TokenCounts, may_miss=True,
+    body=CountedMessages | CountedPrompt | NativeChat | NativeInputs, answer=CountedTokens, may_miss=True,
     examples={
         "a text": {"prompt": "The picture shows", "return_token_strs": True},
         "a chat": {"messages": asked("What is in this picture?"), "tools": [WEATHER]},

@@ -45,7 +45,7 @@ def asked_by(read: Callable[[Raw, str], Any], bodies: list[Any], monkeypatch: py
     monkeypatch.setattr(completions, "_chat_names", renamed)
     for module in (chat_completions, completions, native, tokenize):
         monkeypatch.setattr(module, "body_object", noted)
-        monkeypatch.setattr(module, "validated", noting(module.validated, asked))  # type: ignore[attr-defined]
+        monkeypatch.setattr(module, "validated", noting(module.validated, asked))
     for body in bodies:
         read(pydantic_core.to_json(body), "r1")
     return asked

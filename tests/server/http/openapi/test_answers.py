@@ -8,9 +8,9 @@ from pydantic import BaseModel, ValidationError
 from server.http.openapi.answers import (
     ChatCompletion,
     ChatCompletionChunk,
+    CountedTokens,
     NativeAnswer,
     NativeEvent,
-    TokenCounts,
 )
 from server.http.routes.native import NativeSerializer
 from server.http.routes.tokenize import token_counts
@@ -39,12 +39,12 @@ def test_chats_are_answered_as_the_document_tells(tokenizer: BPETokenizer, logpr
 
 def test_counts_are_what_the_document_tells() -> None:
     counted = token_counts(prepared("chat-1", 5, media=1), 100)
-    TokenCounts.model_validate(counted)
+    CountedTokens.model_validate(counted)
     with pytest.raises(ValidationError):
-        TokenCounts.model_validate({**counted, "more": 1})
+        CountedTokens.model_validate({**counted, "more": 1})
 
 
 def test_what_may_be_missing_is_not_null() -> None:
-    schema = TokenCounts.model_json_schema()["$defs"]["CountedMedium"]
+    schema = CountedTokens.model_json_schema()["$defs"]["CountedMedium"]
     assert "reduced" not in schema["required"] and schema["additionalProperties"] is False
     assert schema["properties"]["reduced"].get("anyOf") is None and "default" not in schema["properties"]["reduced"]

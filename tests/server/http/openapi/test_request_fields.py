@@ -6,6 +6,7 @@ from server.http.openapi import request_fields as told
 from server.http.routes.structured import ANSWER_KINDS, FORMS
 from tokenization.chat import dialects, rendering
 from tokenization.chat.options import KEYS
+from tokenization.chat.template_variables import VARIABLES
 from tokenization.chat.tool_offer import FIELDS
 
 
@@ -40,5 +41,5 @@ def test_parts_and_roles() -> None:
 def test_forms_tools_and_rendering() -> None:
     assert names(told.FormFields) == FORMS and names(told.ToolFields) == {*FIELDS}
     assert values(told.ResponseFormat, "type") == {*ANSWER_KINDS}
-    fields = {rendering.GENERATION, rendering.CONTINUE, rendering.MEDIA, rendering.VARIABLES}
+    fields = {rendering.GENERATION, rendering.CONTINUE, rendering.MEDIA, VARIABLES}
     assert names(told.RenderingFields) == fields
