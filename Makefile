@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test faults test-npu layouts clients vllm-tests long check fmt docs wheels embedded media resaved known bench-preprocess
+.PHONY: help venv serve test faults test-npu layouts clients contract vllm-tests long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make test-npu             the NPU operators on the real torch_npu, two versions, over a stub of the driver"
 	@echo "make layouts              a server of every published layout, against transformers"
 	@echo "make clients              what others wrote (OpenAI's SDK, LangChain, LiteLLM ...) against a running server"
+	@echo "make contract             schemathesis asks a running server thousands of questions from its OpenAPI document"
 	@echo "make vllm-tests           vLLM's own HTTP tests, unchanged, against running servers"
 	@echo "make long                 the tests that take longer"
 	@echo "make check                formatting, lint, types, import law, docs map, wheels of the pins"
@@ -69,6 +70,9 @@ CLIENTS := agents anthropic instructor litellm llama_index
 
 clients: $(CLIENTS:%=build/clients/%/.made) build/clients/node/.made
 	$(BIN)/python -m tests.clients.run $(ARGS)
+
+contract: build/clients/schemathesis/.made
+	$(BIN)/python -m tests.clients.contract $(ARGS)
 
 vllm-tests: build/clients/vllm/.fetched
 	$(BIN)/python -m tests.clients.vllm_tests $(ARGS)

@@ -15,6 +15,7 @@ from configs.settings import SECTIONS, SETTINGS
 from configs.vllm_flags import ALIKE
 from configs.vllm_flags import FLAGS as VLLM_FLAGS
 from docs import mindie
+from docs.field_tables import tables
 from server import model_table
 from server.http.routes.vllm_fields import FIELDS, OF_RESPONSES, VllmField
 
@@ -157,6 +158,7 @@ def pages(repo: Path) -> dict[Path, str]:
             "requests": counterparts(mindie.FIELDS, "field"),
         },
         "models.md": {"families": model_table.as_markdown()},
+        "api.md": tables(),
     }
     found = {}
     for page, parts in generated.items():

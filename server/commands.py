@@ -1,5 +1,6 @@
 """The subcommands of `pixelferry`: a server, what it can serve, tests of a machine and of load."""
 
+import json
 import logging
 import os
 import signal
@@ -20,6 +21,7 @@ from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
 from server.doctor.command import doctor, look
 from server.http.health import DownloadProgress
+from server.http.openapi.document import openapi_document
 from server.hub.client import HubError
 from server.hub.fetch import with_checkpoint
 from server.listening import listen
@@ -39,11 +41,12 @@ USAGE = """usage: pixelferry COMMAND
             families that serve them: what each takes, and on which devices
   selftest  try a device without a model: right or wrong, how fast, a file to send back (selftest --help)
   loadtest  send requests to a server and measure its answers (loadtest --help lists its flags)
+  openapi   print the OpenAPI document of the routes of `serve`, without a server
   doctor    say what this machine lacks for `serve` with the same settings (doctor --help)
 
   --version   print the version of Pixelferry
 """
-COMMANDS = ("serve", "models", "selftest", "loadtest", "doctor")
+COMMANDS = ("serve", "models", "selftest", "loadtest", "openapi", "doctor")
 
 
 def main(args: list[str]) -> int:
@@ -62,12 +65,15 @@ def main(args: list[str]) -> int:
     if command == "models" and not rest:
         print(model_table.as_text())
         return 0
+    if command == "openapi" and not rest:
+        print(json.dumps(openapi_document(version()), indent=2, ensure_ascii=False))
+        return 0
     if command == "--version" and not rest:
         print(f"pixelferry {version()}")
         return 0
     asked_for = command in ("-h", "--help", "help")
     print(USAGE, end="", file=sys.stdout if asked_for else sys.stderr)
-    if command not in ("", "models", "--version") and not asked_for:
+    if command not in ("", "models", "openapi", "--version") and not asked_for:
         print(f"\nerror: {meant(command)}", file=sys.stderr)
     return 0 if asked_for else 2
 

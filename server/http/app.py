@@ -17,6 +17,7 @@ from server.http.health import LOOK, DownloadProgress, MetricsPage, add_probe_ro
 from server.http.long_texts import Raw
 from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
+from server.http.openapi.document import add_document_routes
 from server.http.reading import BodyReader, require_json
 from server.http.responses import JsonAnswer, encoded, json_response, model_response, plain_answer, written
 from server.http.routes.answer_fields import system_fingerprint
@@ -66,7 +67,7 @@ def create_app(
     clients may call this server, beside the names of this machine for itself, None for all.
     """
     app = _bare_app(
-        service.metrics, bodies, traces=service.traces, keys=keys, hosts=hosts, origins=origins, root_path=root_path
+        service.metrics, bodies, version, root_path, traces=service.traces, keys=keys, hosts=hosts, origins=origins
     )
     requests = RequestReader(service, version)
     add_chat_routes(app, requests)
@@ -80,13 +81,14 @@ def create_app(
 
 
 def create_waiting_app(
-    progress: DownloadProgress, metrics: Metrics, bodies: BodyBudget, version: str, **options: Any
-) -> FastAPI:
-    """What answers while a model is downloaded: probes and /metrics, and a 503 to everything else.
+    progress: DownloadProgress, metrics: Metrics, bodies: BodyBudget, version: str, *, root_path: str | None = None,
+    **options: Any,
+) -> FastAPI:  # fmt: skip
+    """What answers while a model is downloaded: probes, /metrics and the document; a 503 to everything else.
 
-    options: as create_app takes them.
+    root_path, options: as create_app takes them.
     """
-    app = _bare_app(metrics, bodies, **options)
+    app = _bare_app(metrics, bodies, version, root_path, **options)
 
     async def page() -> bytes:
         return metrics.render()
@@ -102,15 +104,16 @@ def create_waiting_app(
     return app
 
 
-def _bare_app(metrics: Metrics, bodies: BodyBudget, **options: Any) -> FastAPI:
-    """Without a route; options: the middleware's."""
+def _bare_app(metrics: Metrics, bodies: BodyBudget, version: str, root_path: str | None, **options: Any) -> FastAPI:
+    """Without a route but those of its document; options: the middleware's."""
     # FastAPI's own spans would double ours, and its records of errors hold messages, which may quote a request.
     app = FastAPI(
         title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False,
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )  # fmt: skip
     errors.install(app)
-    app.add_middleware(RequestMiddleware, metrics=metrics, bodies=bodies, **options)
+    app.add_middleware(RequestMiddleware, metrics=metrics, bodies=bodies, root_path=root_path, **options)
+    add_document_routes(app, version, root_path)
     return app
 
 

@@ -105,8 +105,12 @@ def _body(
     param = None if param is None else shortened(param, MAX_PARAM)
     if status >= 500:
         message = f"{message} (request {request_id})"
-    kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return {"error": {"message": message, "type": kind_of_error(status), "param": param, "code": code}}
+
+
+def kind_of_error(status: int) -> str:
+    """The `type` of an error, as OpenAI has them."""
+    return "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
 
 
 def install(app: FastAPI) -> None:

@@ -39,8 +39,10 @@ class BodyFields(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    model: str | None = None
-    cache_salt: Annotated[str, Field(min_length=1)] | None = None
+    model: str | None = Field(None, description="The one that is served, if it is given.")
+    cache_salt: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="What is kept of the request's media and prompt is shared with the same salt alone."
+    )
 
 
 def validated(model: type[M], body: Any, prefix: str = "", renamed: Mapping[str, str] = {}) -> M:

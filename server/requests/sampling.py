@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, shown, text_config
 from model.engine.messages import SamplingParams
@@ -26,6 +26,16 @@ MAX_WORD_CHARS = 256
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
+# What validators below take, as a schema.
+BIASES: dict[str, Any] = {
+    "type": "object", "maxProperties": MAX_BIASES, "propertyNames": {"pattern": "^[0-9]{1,10}$"},
+    "additionalProperties": {"type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS},
+}  # fmt: skip
+BAD_WORDS: dict[str, Any] = {
+    "type": "array", "maxItems": MAX_BAD_WORDS, "items": {"type": "string", "minLength": 1, "maxLength": MAX_WORD_CHARS}
+}  # fmt: skip
+STOP: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS}
+STOPS: dict[str, Any] = {"anyOf": [STOP, {"type": "array", "maxItems": MAX_STOPS, "items": STOP}]}
 LONGEST_BY_DEFAULT = 32768
 GREEDY_BELOW = 1e-5  # dividing logits by less overflows float32
 
@@ -39,29 +49,74 @@ class SamplingRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True, extra="ignore")
 
-    max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
-    min_tokens: Annotated[int, Field(ge=0, le=INT32_MAX)] = 0
-    temperature: Annotated[float, Field(ge=0)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None  # 0: off, as is -1
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    presence_penalty: Penalty = 0.0
-    frequency_penalty: Penalty = 0.0
-    repetition_penalty: Annotated[float, Field(ge=0.1, le=10)] | None = None
-    logit_bias: Any = ()  # tuple[tuple[int, float], ...]
-    allowed_token_ids: Annotated[list[TokenId], Field(fail_fast=True, min_length=1, max_length=MAX_ALLOWED)] | None = (
-        None
+    max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = Field(
+        None, description="What the model's length leaves, unless given; more than is left is cut to that, not refused."
     )
-    bad_words: Any = ()  # tuple[str, ...]
-    seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
-    n: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
-    stop: Any = ()  # tuple[str, ...]
-    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True, max_length=MAX_STOP_IDS)] = []
-    include_stop_str_in_output: bool = False
-    skip_special_tokens: bool = True
-    ignore_eos: bool = False
-    logprobs: bool = False
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] = 0
+    min_tokens: Annotated[int, Field(ge=0, le=INT32_MAX)] = Field(
+        0, description="At most `max_tokens`. In the first so many tokens no end token and no `stop_token_ids` can be "
+        "sampled, and no `stop` string is looked for in their text.",
+    )  # fmt: skip
+    temperature: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="The checkpoint's unless given. 0 is greedy, and so is less than 1e-5."
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="The checkpoint's, else 1.")
+    top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = Field(
+        None, description="The checkpoint's, else off. 0 and -1 are off."
+    )
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="The checkpoint's, else 0. A token less likely than this share of the likeliest one is not "
+        "sampled; 0 is off.",
+    )  # fmt: skip
+    presence_penalty: Penalty = Field(
+        0.0, description="Subtracted once from the logit of every token that the answer holds."
+    )
+    frequency_penalty: Penalty = Field(0.0, description="Subtracted for each time that the answer holds the token.")
+    repetition_penalty: Annotated[float, Field(ge=0.1, le=10)] | None = Field(
+        None, description="The checkpoint's, else 1. For every token in prompt or answer: a positive logit is divided "
+        "by it, a negative one multiplied.",
+    )  # fmt: skip
+    logit_bias: Annotated[Any, WithJsonSchema(BIASES)] = Field(
+        default_factory=tuple,
+        description="Token ids, as strings, and what is added to their logits before everything else.",
+    )  # tuple[tuple[int, float], ...]
+    allowed_token_ids: Annotated[list[TokenId], Field(fail_fast=True, min_length=1, max_length=MAX_ALLOWED)] | None = (
+        Field(None, description="No other token is sampled; end tokens must be listed to end the answer.")
+    )
+    bad_words: Annotated[Any, WithJsonSchema(BAD_WORDS)] = Field(
+        default_factory=tuple,
+        description="The answer never holds the tokens of such a word in a row, spelled as at the beginning of a "
+        "text or behind a blank.",
+    )  # tuple[str, ...]  # fmt: skip
+    seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = Field(
+        None, description="64 bits, random unless given. The same seed gives the same answer, whatever else the server "
+        "does; answer i of `n` samples with seed + i, so it is the answer that a chat with that seed gets.",
+    )  # fmt: skip
+    n: Annotated[int, Field(ge=1, le=INT32_MAX)] = Field(
+        1,
+        description="Answers to the one chat, at most `--max-n` (8); its media are read and its prompt computed once.",
+    )
+    stop: Annotated[Any, WithJsonSchema(STOPS)] = Field(
+        default_factory=tuple, description="A string that ends the answer, or several."
+    )  # tuple[str, ...]
+    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True, max_length=MAX_STOP_IDS)] = Field(
+        [], description="They end the answer as the model's end tokens do."
+    )
+    include_stop_str_in_output: bool = Field(
+        False, description="The `stop` string, or the text of the token, that ended the answer is shown; a special "
+        "token (such as `<|im_end|>`) has no text to show, unless `skip_special_tokens` is false.",
+    )  # fmt: skip
+    skip_special_tokens: bool = Field(
+        True, description="If false, special tokens stand in the answer by their names, where `stop` strings see them, "
+        "too.",
+    )  # fmt: skip
+    ignore_eos: bool = Field(
+        False, description="The model's end tokens do not end the answer; `stop_token_ids` still do."
+    )
+    logprobs: bool = Field(False, description="Each sampled token with its log-probability stands beside the text.")
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] = Field(
+        0, description="Needs `logprobs`. So many likely tokens stand beside each; each token of an answer counts "
+        "2 x (`top_logprobs` + 1) of the tokens that a body may ask for.",
+    )  # fmt: skip
 
     @model_validator(mode="before")
     @classmethod

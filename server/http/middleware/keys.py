@@ -18,7 +18,8 @@ log = logging.getLogger("pixelferry.http")
 
 REREAD_SECONDS = 1.0  # how long a key that was taken out of the file may still pass
 EMPTY_SECONDS = 10.0  # how long the keys of a file may pass that was emptied: somebody may be about to write it
-OPEN_PATHS = frozenset({"/health", "/healthz", "/health/live", "/health/ready", "/ping"})  # probes hold no keys
+# Probes hold no keys; the page of the document is empty until it was given one.
+OPEN_PATHS = frozenset({"/health", "/healthz", "/health/live", "/health/ready", "/ping", "/docs"})
 _MAX_FILE_BYTES = 1 << 20
 _LABEL = re.compile(r"(?![0-9]+$)[A-Za-z0-9._-]{1,64}")  # a number is a line's
 

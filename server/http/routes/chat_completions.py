@@ -31,8 +31,13 @@ CHUNK = "chat.completion.chunk"
 class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True)
 
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
+    include_usage: bool | None = Field(
+        None, description="A last chunk has empty `choices` and `usage`; in all others `usage` is null."
+    )
+    continuous_usage_stats: bool | None = Field(
+        None, description="Beside `include_usage`: every chunk has the `usage` up to there, with the completion tokens "
+        "of its own choice.",
+    )  # fmt: skip
 
     @property
     def usage_so_far(self) -> bool:
@@ -45,12 +50,16 @@ class CompletionBody(BodyFields):
 
     messages: list[Any]
     max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    echo: bool | None = None
-    return_token_ids: bool | None = None
-    return_tokens_as_token_ids: bool | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = Field(
+        None, description="The newer name of `max_tokens`; it wins."
+    )
+    stream: bool | None = Field(None, description="The answer is server-sent events.")
+    stream_options: StreamOptions | None = Field(None, description="Needs `stream`.")
+    echo: bool | None = Field(None, description="A last message that is continued stands in front of the answer.")
+    return_token_ids: bool | None = Field(None, description="The ids of prompt and answers stand beside the texts.")
+    return_tokens_as_token_ids: bool | None = Field(
+        None, description="A `token` in `logprobs` is written `token_id:` and its id."
+    )
 
 
 def read_openai(raw: Raw, request_id: str) -> ChatRequest:

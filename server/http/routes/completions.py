@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from model.engine.messages import Token
 from server.http.long_texts import Raw
 from server.http.reading import body_object
@@ -31,12 +33,18 @@ class TextBody(BodyFields):
     """What is honoured of OpenAI's completion request."""
 
     prompt: Any = None
-    echo: bool | None = None
-    add_special_tokens: bool | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    return_token_ids: bool | None = None
-    return_tokens_as_token_ids: bool | None = None
+    echo: bool | None = Field(
+        None, description="The prompt stands in front of each answer; with `max_tokens` of 0 it is the whole answer."
+    )
+    add_special_tokens: bool | None = Field(
+        None, description="True unless given: what the vocabulary puts in front of every prompt, such as `<s>`."
+    )
+    stream: bool | None = Field(None, description="The answer is server-sent events.")
+    stream_options: StreamOptions | None = Field(None, description="Needs `stream`.")
+    return_token_ids: bool | None = Field(None, description="The ids of prompt and answers stand beside the texts.")
+    return_tokens_as_token_ids: bool | None = Field(
+        None, description="A token in `logprobs` is written `token_id:` and its id."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

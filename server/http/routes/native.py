@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from configs.nearest import did_you_mean
 from server.http.long_texts import Raw
 from server.http.reading import body_object
@@ -32,7 +34,7 @@ ELSEWHERE = {"messages": "; POST /v1/chat/completions takes it", "prompt": "; PO
 class NativeBody(BodyFields):
     """What /chat takes beside a chat and its parameters."""
 
-    stream: bool | None = None
+    stream: bool | None = Field(None, description="The answer is server-sent events.")
 
 
 def read_native(raw: Raw, request_id: str) -> ChatRequest:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList
@@ -24,13 +26,15 @@ from tokenization.text.tokenizer import Tokenizer
 class CountBody(BodyFields):
     """What is honoured of vLLM's request for ids beside what becomes a prompt."""
 
-    return_token_strs: bool | None = None
+    return_token_strs: bool | None = Field(None, description="`token_strs` has the text of each token.")
 
 
 class CountedText(BodyFields):
     """The same beside a text, which has no template."""
 
-    add_special_tokens: bool | None = None
+    add_special_tokens: bool | None = Field(
+        None, description="True unless given: what the vocabulary puts in front of every prompt."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,102 @@
+"""The OpenAPI document of this server, which FastAPI makes of the routes' types; and the page that shows it."""
+
+import asyncio
+import base64
+import hashlib
+import re
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+from starlette.responses import Response
+
+from server.http.openapi import chats, looks, texts
+from server.http.openapi.described import LOOK, ref_of
+from server.http.openapi.failures import ERROR_TYPES, FAILURES, HEADERS
+from server.http.responses import encoded
+
+# A module that describes routes stands here, and nowhere else.
+ROUTES = (*chats.ROUTES, *texts.ROUTES, *looks.ROUTES)
+
+TOLD = """Open inference server for models that see, hear and read.
+
+Bodies are JSON, declared as `application/json`. Every answer carries `X-Request-Id`. Errors have one form; `param` is
+the path of the field. `HEAD` is taken wherever `GET` is; another method is a 405 `method_not_allowed`, another path a
+404 `route_not_found`, or a 400 `route_not_supported` where OpenAI has it. In a stream an error is one event
+`data: {"error": {...}}`, after which no `data: [DONE]` follows."""
+UNTYPED = ("HTTPValidationError", "ValidationError")  # FastAPI's own, which no route here answers
+PAGE_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "cache-control": "no-cache"}
+
+
+def openapi_document(version: str, root_path: str | None = None) -> dict[str, Any]:
+    """All of it, as JSON has it. root_path: what a proxy leaves in front of a path."""
+    router = APIRouter()
+    for route in ROUTES:
+        route.add_to(router)
+    found = get_openapi(
+        title="Pixelferry", version=version, summary="Chats with pictures, videos and sounds", description=TOLD,
+        routes=router.routes, servers=None if root_path is None else [{"url": root_path}],
+        license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
+    )  # fmt: skip
+    for operations in found["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+    components = found["components"]
+    for name in UNTYPED:
+        components["schemas"].pop(name, None)
+    for name, schema in pointed_to().items():
+        components["schemas"].setdefault(name, schema)
+    components["responses"] = {
+        f"Error{status}": {
+            "description": told, "headers": dict(HEADERS.get(status, {})),
+            "content": {"application/json": {"schema": {"$ref": ref_of(ERROR_TYPES[status])}}},
+        }
+        for status, (told, _) in FAILURES.items()
+    }  # fmt: skip
+    return found
+
+
+def pointed_to() -> dict[str, Any]:
+    """Schemas of what FastAPI does not see: events of streams, and errors that no route of the document answers."""
+    kinds = [*ERROR_TYPES.values(), *(route.events for route in ROUTES if route.events is not None)]
+    _, found = models_json_schema(
+        [(kind, "serialization") for kind in kinds], ref_template="#/components/schemas/{model}"
+    )
+    schemas: dict[str, Any] = found["$defs"]
+    return schemas
+
+
+def add_document_routes(app: FastAPI, version: str, root_path: str | None) -> None:
+    """GET /openapi.json, made once somebody asks, and /docs."""
+    made: list[bytes] = []
+
+    def make() -> None:
+        made[:] = [encoded(openapi_document(version, root_path))]
+
+    @app.api_route("/openapi.json", methods=list(LOOK))
+    async def document() -> Response:
+        if not made:
+            await asyncio.to_thread(make)
+        return Response(made[0], media_type="application/json")
+
+    page = partial(page_response, files(__package__).joinpath("page.html").read_bytes())
+
+    @app.api_route("/docs", methods=list(LOOK))
+    async def docs() -> Response:
+        return page()
+
+
+def page_response(page: bytes) -> Response:
+    """The page, which may run its own script, have its own style and ask its own server, and nothing else."""
+    script, style = (
+        base64.b64encode(hashlib.sha256(found).digest()).decode()
+        for found in re.findall(rb"<(?:script|style)>(.*?)</", page, re.DOTALL)[::-1]
+    )
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return Response(page, media_type="text/html", headers={**PAGE_HEADERS, "content-security-policy": policy})

@@ -1,0 +1,187 @@
+"""The document holds every route and every field that a reader takes; who asks for it, and how the page is served."""
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+from unittest.mock import MagicMock
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from server.http.app import create_app, create_waiting_app
+from server.http.health import DownloadProgress
+from server.http.middleware.keys import ApiKeys, digest_of
+from server.http.openapi.document import ROUTES, openapi_document
+from server.http.routes.chat_completions import read_openai
+from server.http.routes.completions import read_completions
+from server.http.routes.native import KEYS, PARAMETERS, read_native
+from server.http.routes.tokenize import read_detokenize, read_tokenize
+from server.http.routes.vllm_fields import COMPLETION_FIELDS, FIELDS
+from server.metrics import Metrics
+from tests.server.doubles import Scene
+from tests.server.http.exchanges import behind_guard, bodies
+from tests.server.http.openapi.readers import asked_by
+from tests.server.scenario import Play
+
+DOCUMENT = openapi_document("1.2.3")
+# By route: what reads its body. A new route with a body stands here, or a test fails.
+READERS: dict[str, Any] = {
+    "/chat": read_native,
+    "/v1/chat/completions": read_openai,
+    "/v1/completions": read_completions,
+    "/tokenize": read_tokenize,
+    "/detokenize": read_detokenize,
+}
+
+
+def operations(app: FastAPI) -> set[tuple[str, str]]:
+    """Methods and paths of its routes, as the document writes them."""
+    routes: list[Any] = list(app.routes)
+    return {(method.lower(), route.path_format) for route in routes for method in route.methods}
+
+
+def described() -> set[tuple[str, str]]:
+    return {(method, path) for path, item in DOCUMENT["paths"].items() for method in item}
+
+
+def test_every_route_stands_in_the_document() -> None:
+    assert operations(create_app(MagicMock(), bodies())) == described()
+
+
+def test_a_route_that_is_not_described_is_seen() -> None:
+    app = create_app(MagicMock(), bodies())
+    app.add_api_route("/new", lambda: None, methods=["POST"])
+    assert operations(app) - described() == {("post", "/new")}
+
+
+def test_every_route_with_a_body_has_its_reader_here() -> None:
+    assert READERS.keys() == {path for path, item in DOCUMENT["paths"].items() if "requestBody" in item.get("post", {})}
+
+
+def refused_on(path: str) -> set[str]:
+    """Fields that are looked at to be refused."""
+    fields = {"/v1/completions": COMPLETION_FIELDS, "/tokenize": (*FIELDS, *COMPLETION_FIELDS)}.get(path, FIELDS)
+    return {field.name for field in fields if field.treatment == "refused"}
+
+
+def fields_of(path: str) -> set[str]:
+    """Of all forms of the body of a route."""
+    schema = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    found: set[str] = set()
+    for form in schema.get("anyOf", [schema]):
+        if "$ref" in form:
+            found |= DOCUMENT["components"]["schemas"][form["$ref"].rpartition("/")[2]]["properties"].keys()
+    return found
+
+
+@pytest.mark.parametrize("path", READERS)
+def test_every_field_that_a_reader_takes_stands_in_the_document(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = [dict(route.examples) for route in ROUTES if route.path == path]
+    asked = asked_by(READERS[path], list(examples[0].values()), monkeypatch)
+    assert len(asked) > 2
+    assert asked - refused_on(path) - fields_of(path) == set()
+
+
+def test_the_native_form_has_exactly_its_keys() -> None:
+    assert fields_of("/chat") == KEYS
+    assert DOCUMENT["components"]["schemas"]["NativeParameters"]["properties"].keys() == PARAMETERS
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_what_of_vllms_is_honoured_stands_in_the_document(path: str) -> None:
+    fields = FIELDS if "chat" in path else COMPLETION_FIELDS
+    of_chats = {"messages", "max_completion_tokens", "mm_processor_kwargs", "add_generation_prompt"}
+    of_chats |= {"continue_final_message", "chat_template_kwargs", "parallel_tool_calls"}
+    honoured = {field.name for field in fields if field.treatment == "honoured"}
+    assert honoured - (of_chats if path == "/v1/completions" else set()) <= fields_of(path)
+
+
+def test_every_field_says_what_it_is() -> None:
+    silent = [
+        name
+        for form in ("NativeChat", "ChatCompletionRequest", "TextCompletionRequest", "NativeParameters")
+        for name, field in DOCUMENT["components"]["schemas"][form]["properties"].items()
+        if "description" not in field and name not in ("messages", "top_logprobs")
+    ]
+    assert silent == []
+
+
+def test_references_lead_somewhere() -> None:
+    text = json.dumps(DOCUMENT)
+    found = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+    assert found <= DOCUMENT["components"]["schemas"].keys() and len(found) > 50
+    assert "422" not in text and "HTTPValidationError" not in text
+
+
+def client_of(app: FastAPI) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=behind_guard(app)), base_url="http://test")
+
+
+def test_the_document_asks_for_a_key_and_the_page_does_not(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        keys = ApiKeys((digest_of("k"),), None)
+        async with client_of(create_app(scene.service, bodies(), version="1.2.3", keys=keys)) as client:
+            assert (await client.get("/openapi.json")).status_code == 401
+            answer = await client.get("/openapi.json", headers={"authorization": "Bearer k"})
+            assert answer.json() == DOCUMENT and answer.headers["content-type"] == "application/json"
+            page = await client.get("/docs")
+            assert page.status_code == 200 and "1.2.3" not in page.text and "/chat" not in page.text
+
+    play(scenario)
+
+
+def test_below_a_path_the_document_says_so(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with client_of(create_app(scene.service, bodies(), root_path="/llm")) as client:
+            for path in ("/llm/openapi.json", "/openapi.json"):
+                assert (await client.get(path)).json()["servers"] == [{"url": "/llm"}]
+            assert (await client.get("/llm/docs")).status_code == 200
+
+    play(scenario)
+
+
+def test_it_is_there_while_a_model_is_downloaded(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        app = create_waiting_app(DownloadProgress(), Metrics("tiny", "1"), bodies(), "1.2.3")
+        async with client_of(app) as client:
+            assert (await client.get("/openapi.json")).json() == DOCUMENT
+            assert (await client.get("/docs")).status_code == 200
+
+    play(scenario)
+
+
+class Seen(HTMLParser):
+    """Every attribute and element of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attributes: list[tuple[str, str]] = []
+        self.elements: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+
+def test_the_page_fetches_nothing_from_outside_and_runs_its_one_script(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        async with client_of(create_app(scene.service, bodies())) as client:
+            page = await client.get("/docs")
+        assert len(page.content) <= 100 * 1000
+        policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == "'none'" and policy["connect-src"] == "'self'"
+        assert re.fullmatch(r"'sha256-[\w+/=]{44}'", policy["script-src"])
+        assert re.fullmatch(r"'sha256-[\w+/=]{44}'", policy["style-src"])
+        assert policy["script-src"] != policy["style-src"]
+        assert page.headers["x-content-type-options"] == "nosniff"
+        seen = Seen()
+        seen.feed(page.text)
+        assert seen.elements.count("script") == seen.elements.count("style") == 1
+        assert [name for name, _ in seen.attributes if name.startswith("on") or name in ("style", "src")] == []
+        links = [value for name, value in seen.attributes if name == "href"]
+        assert links == ["data:,", "openapi.json"]
+        assert re.findall(r"https?://|innerHTML|insertAdjacentHTML|eval\(", page.text) == []
+
+    play(scenario)
