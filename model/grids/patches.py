@@ -7,8 +7,8 @@ import numpy as np
 
 from configs.checkpoint import Checkpoint, ConfigSection
 from configs.serve import MediaConfig
-from model.families.qwen2.bounds import image_bounds
-from model.families.qwen2.largest import largest_area, largest_video
+from model.grids.bounds import image_bounds
+from model.grids.largest import largest_area, largest_video
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
 from tokenization.chat.parts import Kind
