@@ -21,11 +21,11 @@ class MediaEncoders:
 
 def compose(
     ops: Ops, weights: Weights, spec: DecoderSpec, media: MediaEncoders,
-    *, vocab: int, tied: bool, theta: float, sections: tuple[int, ...] | None = None,
+    *, vocab: int, tied: bool, theta: float, rows: tuple[int, ...] | None = None,
 ) -> MultimodalLM:  # fmt: skip
     """Take what is left, under "model." and "lm_head.".
 
-    sections: as of MRope; None: one axis turns all of a head. Raises CheckpointError for
+    rows: as of MRope; None: one axis turns all of a head. Raises CheckpointError for
     a placeholder without an embedding, and for tensors that are missing or left over.
     """
     for placeholder in media.tokens.placeholders.values():
@@ -39,7 +39,7 @@ def compose(
         embed=embed,
         head=head,
         rope=MRope(
-            head_dim=head_dim, theta=theta, sections=sections or (head_dim // 2,), device=ops.device, dtype=ops.dtype
+            head_dim=head_dim, theta=theta, rows=rows or (0,) * (head_dim // 2), device=ops.device, dtype=ops.dtype
         ),
         decoder=build_decoder(ops, weights, spec, "model."),
         encoders=media.encoders,
