@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from configs.checkpoint import CheckpointError
 from model.media_tokens import MediaTokens
-from model.net.decoder import DecoderSpec, build_decoder
+from model.net.decoder import DecoderSpec, build_decoder, with_deepstack
 from model.net.linear_weights import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
 from model.net.rope import MRope
@@ -17,6 +17,7 @@ from model.weights import Weights
 class MediaEncoders:
     encoders: Mapping[str, Encoder]  # by kind
     tokens: MediaTokens
+    deepstack: int = 0  # as of MultimodalLM
 
 
 def compose(
@@ -41,10 +42,11 @@ def compose(
         rope=MRope(
             head_dim=head_dim, theta=theta, rows=rows or (0,) * (head_dim // 2), device=ops.device, dtype=ops.dtype
         ),
-        decoder=build_decoder(ops, weights, spec, "model."),
+        decoder=with_deepstack(build_decoder(ops, weights, spec, "model."), media.deepstack),
         encoders=media.encoders,
         placeholder_ids={str(kind): placeholder for kind, placeholder in media.tokens.placeholders.items()},
         media_token_ids=frozenset(media.tokens.ids),
+        deepstack=media.deepstack,
     )
     weights.finish()
     return model
