@@ -1,5 +1,6 @@
 """How Qwen3-VL reads videos and pictures against transformers' own functions: frames, sizes, ids, pixels, bounds."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,21 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.families.qwen3_vl.processor import FRAMES, Qwen3VLProcessor, pixel_bounds
+from model.grids.bounds import frame_rules
 from tests.layouts.chats import hub_form, random_messages
+from tests.layouts.directories import write_published
 from tests.parity.harness import load_ours
 from tests.parity.qwen3_reference import their_frames, their_ids, their_processor, their_size
+from tests.parity.qwen3_videos import STORED, VIDEOS, digest, frames_of
 from tests.published.edits import edit_json
 from tests.samples.pictures import encoded, photo
+from tests.samples.videos import make_clip
 from tests.tiny.qwen3_vl import write_qwen3_vl
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import UNBOUNDED, FrameSize, sample_frames
 from tokenization.media.source import Source
+from tokenization.media.video_frames import video_patches
 from tokenization.media.video_plan import VideoPlan
 from tokenization.processor import Measure, StageClock
 
@@ -115,8 +121,6 @@ def test_ids_of_random_chats(path: Path, outer: bool) -> None:
 
 def test_delimiters_are_counted(path: Path) -> None:
     """What a prompt is longer by than its text and its tokens: no merge with the text before is in this one."""
-    from tests.samples.videos import make_clip
-
     for kind in (Qwen3VLProcessor, WithOuterMarks):
         host = kind(Checkpoint(path), 1 << 30)
         source = Source(kind="video", param="", data=make_clip(40, rate=10, size=(64, 96)))
@@ -171,3 +175,31 @@ def test_what_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -
 
     with pytest.raises(CheckpointError, match=message):
         load_ours(edit_json(write_qwen3_vl(tmp_path), edit))
+
+
+@pytest.mark.parametrize("release", ["4.57.6", "5.23.0"])
+def test_videos_as_whole_processors_made_them(tmp_path: Path, release: str) -> None:
+    """Frames, sizes, ids and pixels, stored by tests/parity/qwen3_videos.py from an environment with torchvision."""
+    write_published("Qwen3-VL-4B-Instruct", tmp_path / "model")
+    checkpoint = Checkpoint(tmp_path / "model")
+    host = (WithOuterMarks if release.startswith("5") else Qwen3VLProcessor)(checkpoint, 1 << 30)
+    rules = frame_rules(checkpoint, FRAMES)
+    for row, (n, fps, (height, width), words) in zip(json.loads(STORED.read_text())[release], VIDEOS, strict=True):
+        seen = sample_frames(n, fps, MediaOptions(), NO_CAPS, rules=rules)
+        frame = FrameSize(
+            height=height, width=width, n=len(seen.indices), shown=seen.n, options=MediaOptions(), limits=NO_CAPS,
+            rules=rules, factor=32,
+        )  # fmt: skip
+        size = frame.find()
+        grid = (len(seen.indices) // 2, size[0] // 16, size[1] // 16)
+        assert list(grid) == row["grid"]
+        plan = VideoPlan(indices=seen.indices, seconds_per_grid=1.0, fps=fps, size=size, info=None)
+        tokens = grid[0] * grid[1] * grid[2] // 4
+        measure = Measure(kind="video", grid=grid, shape=(4 * tokens, 1536), n_tokens=tokens, video=plan)
+        video = {"type": "video_url", "video_url": {"url": "data:,x"}}
+        said = [{"type": "text", "text": words}, video, {"type": "text", "text": "and?"}]
+        ids = host.render(chat_from_openai([{"role": "user", "content": said if words else said[1:]}]))
+        assert host.expand(ids, [measure]).input_ids.tolist() == row["ids"], (release, n)
+        if "pixels" in row:
+            frames = frames_of(n, (height, width))[list(seen.indices)]
+            assert digest(video_patches(frames, patch=16, merge=2)) == row["pixels"]
