@@ -105,6 +105,12 @@ def test_one_size_for_all_where_that_is_declared(family: Family, counted: Callab
             assert not modality.fixed, "no family has such"
 
 
+def test_bounds_of_pixels_are_told_where_sizes_differ(path: Path, family: Family) -> None:
+    """Without them a server would cap pictures below what the checkpoint asks for."""
+    image = family.modalities.get("image")
+    assert (image is not None and not image.fixed) == (family.pixels(Checkpoint(path)) is not None)
+
+
 def test_pads_lie_as_declared(family: Family, harness: WorkerHarness, counted: Callable[..., Prepared]) -> None:
     for kind, modality in family.modalities.items():
         done = counted(MEDIA[kind])
