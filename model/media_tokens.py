@@ -46,7 +46,7 @@ def read_media_tokens(
 
 
 def vision_tokens(checkpoint: Checkpoint) -> MediaTokens:
-    """Of models that see pictures and videos, by the names that Qwen2-VL gave them."""
+    """Of models that see pictures and videos, by the names that lines of them share."""
     return read_media_tokens(
         checkpoint,
         checkpoint.config,

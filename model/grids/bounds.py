@@ -41,7 +41,10 @@ def image_bounds(checkpoint: Checkpoint) -> tuple[int, int]:
 def pixel_bounds(
     checkpoint: Checkpoint, config: ConfigSection | None = None, frames: FrameRules | None = None
 ) -> PixelBounds:
-    """What the checkpoint's own files allow a picture and a frame. config, frames: as of `Qwen2Processor`."""
+    """What the checkpoint's own files allow a picture and a frame.
+
+    config: the model's own keys, None: config.json; frames: None: `frame_rules`.
+    """
     vision = (config or checkpoint.config).child("vision_config")
     frames = frame_rules(checkpoint) if frames is None else frames
     side = vision.count("patch_size", 14) * vision.count("spatial_merge_size", 2)

@@ -116,8 +116,7 @@ class PatchPictures(MediaHandler):
 
 class PatchVideos(MediaHandler):
     def __init__(
-        self, checkpoint: Checkpoint, patches: PatchSize, frames: FrameRules, *, side: int = 14,
-        rules: str = "rules of qwen-vl-utils",
+        self, checkpoint: Checkpoint, patches: PatchSize, frames: FrameRules, *, rules: str, side: int = 14,
     ) -> None:  # fmt: skip
         """side: of a patch by the processor's class; rules: whose they are, for people. Raises CheckpointError."""
         section = checkpoint.section("video_processor")

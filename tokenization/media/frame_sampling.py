@@ -2,7 +2,7 @@
 
 The rule is that of the models' published preprocessing package, 0.0.10 to 0.0.14: 2 frames a second, 4 to 768 and an
 even number, spread evenly by index; 128 to 768 tokens a frame within a budget for the video, 90 % of 128,000 tokens. A
-checkpoint's `FrameRules` replace the bounds of a frame; `whole` ones are another rule, that of Qwen3-VL's processor.
+checkpoint's `FrameRules` replace the bounds of a frame; `whole` ones are another rule, which later processors have.
 The server's `MediaConfig` wins over `MediaOptions`.
 """
 

@@ -52,7 +52,7 @@ class Qwen2Processor(TemplateProcessor):
         frames = frame_rules(checkpoint) if frames is None else frames
         self.handlers: Mapping[Kind, MediaHandler] = {
             "image": PatchPictures(checkpoint, patches, max_pixels),
-            "video": PatchVideos(checkpoint, patches, frames),
+            "video": PatchVideos(checkpoint, patches, frames, rules="rules of qwen-vl-utils"),
         }
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
