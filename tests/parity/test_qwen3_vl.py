@@ -12,6 +12,7 @@ from PIL import Image
 
 from configs.serve import MediaConfig
 from model.engine.messages import Generate
+from model.net import rope_vit
 from tests.model.engine.engine_harness import EngineHarness, clip, data_url, engine_at, engine_harness_at, picture
 from tests.parity.engine_check import (
     Parts,
@@ -24,9 +25,10 @@ from tests.parity.engine_check import (
     prepared_one_by_one,
     submit_all,
 )
-from tests.parity.harness import load_hf, load_ours
+from tests.parity.harness import Film, Grid, Layouts, hf_pixels, load_hf, load_ours, make_sample
 from tests.parity.pictures import compare_logits, sample_of
 from tests.parity.qwen3_reference import their_ids, their_processor
+from tests.parity.rounding import assert_no_further, assert_tower, check_bfloat16
 from tests.published.layouts import host_of
 from tests.samples.videos import make_clip
 from tests.tiny.qwen3_vl import write_qwen3_vl
@@ -112,3 +114,50 @@ def harness(setup: Setup, tmp_path: Path) -> Iterator[EngineHarness]:
 @pytest.mark.parametrize(("tokens", "every"), [(1, 0), (7, 3), (16, 0), (2048, 0)])
 def test_mixed_batches(setup: Setup, harness: EngineHarness, tokens: int, every: int) -> None:
     submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=tokens), every)
+
+
+# ---- the tower alone
+
+GRIDS: list[Grid] = [(1, 2, 2), (1, 2, 14), (1, 6, 8), (1, 12, 12), (1, 34, 26)]  # of 6 x 6 learned positions
+FILMS: list[Grid] = [(2, 4, 6), (5, 10, 18)]
+CASES = [("image", grid) for grid in GRIDS] + [("video", grid) for grid in FILMS]
+
+
+@pytest.fixture(scope="module")
+def networks(setup: Setup) -> dict[torch.dtype, Any]:
+    return {dtype: load_hf(setup.path, dtype) for dtype in (torch.float32, torch.float64)}
+
+
+def theirs_of(setup: Setup, hf: Any, kind: str, grid: Grid, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Our input, and their embeddings with what the tapped blocks gave behind them."""
+    sample = make_sample(setup.path, [grid if kind == "image" else Film(grid=grid)])
+    with torch.inference_mode():
+        out = hf.model.visual(hf_pixels(sample, setup.path, kind).to(dtype), grid_thw=torch.tensor([grid]))
+    return sample.pixels[0], torch.cat([out.pooler_output, *out.deepstack_features], dim=1)
+
+
+@pytest.mark.parametrize(("kind", "grid"), CASES)
+def test_vision_tower(
+    setup: Setup, networks: dict[torch.dtype, Any], kind: str, grid: Grid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels, expected = theirs_of(setup, networks[torch.float32], kind, grid, torch.float32)
+    assert_tower(setup.model.encode(kind, [pixels], [grid])[0], expected)
+    monkeypatch.setattr(rope_vit, "MAX_ROWS", 2 * grid[1] * grid[2])  # two temporal grids at a time
+    assert_tower(setup.model.encode(kind, [pixels], [grid])[0], expected)
+
+
+def test_vision_rounds_no_worse(setup: Setup, networks: dict[torch.dtype, Any]) -> None:
+    def outputs() -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        for kind, grid in CASES:
+            pixels, theirs = theirs_of(setup, networks[torch.float32], kind, grid, torch.float32)
+            _, exact = theirs_of(setup, networks[torch.float64], kind, grid, torch.float64)
+            yield setup.model.encode(kind, [pixels], [grid])[0], theirs, exact
+
+    assert_no_further(outputs())
+
+
+@pytest.mark.matrix
+@torch.inference_mode()
+def test_bfloat16_rounds_no_worse(setup: Setup, networks: dict[torch.dtype, Any]) -> None:
+    layouts: list[Layouts] = [[3, (1, 6, 8), 19], [2, Film(grid=(2, 4, 6)), 14, (1, 4, 4), 5], [40]]
+    check_bfloat16(setup.path, networks[torch.float32], layouts)
