@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from demo.checkpoint import AROUND, PADS, id_of
 from demo.sizes import Sizes
-from model.families.qwen2.positions import TimeScale, audio_positions, mrope_positions, single_block, vision_positions
+from model.grids.positions import TimeScale, audio_positions, mrope_positions, single_block, vision_positions
 
 IGNORED = -100  # label of what the model need not say
 OTHER = "other image"  # the kind of pictures that have another size than those of kind "image"

@@ -76,7 +76,7 @@ FAULTS = (
     Fault(
         name="shifted positions",
         says="each token of a picture or clip gets the place in time, height and width of the one seven before it",
-        path="model/families/qwen2/positions.py",
+        path="model/grids/positions.py",
         old="    return found.reshape(3, -1)\n",
         new="    return np.roll(found.reshape(3, -1), 7, axis=1)\n",
     ),

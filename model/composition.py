@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from configs.checkpoint import CheckpointError
 from model.media_tokens import MediaTokens
-from model.net.decoder import DecoderSpec, build_decoder
+from model.net.decoder import DecoderSpec, build_decoder, with_deepstack
 from model.net.linear_weights import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
 from model.net.rope import MRope
@@ -17,15 +17,16 @@ from model.weights import Weights
 class MediaEncoders:
     encoders: Mapping[str, Encoder]  # by kind
     tokens: MediaTokens
+    deepstack: int = 0  # as of MultimodalLM
 
 
 def compose(
     ops: Ops, weights: Weights, spec: DecoderSpec, media: MediaEncoders,
-    *, vocab: int, tied: bool, theta: float, sections: tuple[int, ...] | None = None,
+    *, vocab: int, tied: bool, theta: float, rows: tuple[int, ...] | None = None,
 ) -> MultimodalLM:  # fmt: skip
     """Take what is left, under "model." and "lm_head.".
 
-    sections: as of MRope; None: one axis turns all of a head. Raises CheckpointError for
+    rows: as of MRope; None: one axis turns all of a head. Raises CheckpointError for
     a placeholder without an embedding, and for tensors that are missing or left over.
     """
     for placeholder in media.tokens.placeholders.values():
@@ -39,12 +40,13 @@ def compose(
         embed=embed,
         head=head,
         rope=MRope(
-            head_dim=head_dim, theta=theta, sections=sections or (head_dim // 2,), device=ops.device, dtype=ops.dtype
+            head_dim=head_dim, theta=theta, rows=rows or (0,) * (head_dim // 2), device=ops.device, dtype=ops.dtype
         ),
-        decoder=build_decoder(ops, weights, spec, "model."),
+        decoder=with_deepstack(build_decoder(ops, weights, spec, "model."), media.deepstack),
         encoders=media.encoders,
         placeholder_ids={str(kind): placeholder for kind, placeholder in media.tokens.placeholders.items()},
         media_token_ids=frozenset(media.tokens.ids),
+        deepstack=media.deepstack,
     )
     weights.finish()
     return model

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import Device
 from tokenization.chat.parts import Kind
+from tokenization.media.frame_sampling import TOTAL_PIXELS
 from tokenization.processor import Feature, Modality, Processor
 from tokenization.template_proof import prove_placeholders
 
@@ -30,6 +31,7 @@ class PixelBounds:
     image: int
     frame: int  # of a video
     token: int  # pixels of one token
+    video: int = TOTAL_PIXELS  # of all temporal grids of a video together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

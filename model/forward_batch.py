@@ -29,7 +29,7 @@ class ForwardBatch:
     ids: Tensor  # int64 [T]; a placeholder of media holds its ordinary id
     positions: Tensor  # int64 [3, T]: time, height, width
     media_rows: Tensor  # int64 [M]: rows of the batch that media embeddings overwrite
-    media_embeds: Tensor | None  # [M, hidden], any float dtype; None exactly when M == 0
+    media_embeds: Tensor | None  # [M, media_width], any float dtype; None exactly when M == 0
     slots: Tensor  # int64 [T]: block * block_size + offset of each new token; never -1, no slot twice
     block_tables: Tensor  # int32 [B, max_blocks]; what follows a sequence's last block is never followed
     q_lens: tuple[int, ...]  # host ints: new tokens of each sequence, in batch order; each >= 1, sum = T

@@ -45,6 +45,20 @@ def read_media_tokens(
     )
 
 
+def vision_tokens(checkpoint: Checkpoint) -> MediaTokens:
+    """Of models that see pictures and videos, by the names that lines of them share."""
+    return read_media_tokens(
+        checkpoint,
+        checkpoint.config,
+        {"image": (("image_token_id",), 151655), "video": (("video_token_id",), 151656)},
+        {
+            "vision_start_token_id": "<|vision_start|>",
+            "vision_end_token_id": "<|vision_end|>",
+            "vision_token_id": "<|vision_pad|>",
+        },
+    )
+
+
 def _placeholder(config: ConfigSection, keys: tuple[str, ...], default: int) -> tuple[int, str]:
     """The id, and who names it."""
     for key in keys:

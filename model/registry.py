@@ -14,6 +14,7 @@ _FAMILIES = {  # the first entry of config.json's `architectures` -> the module 
     "Qwen2_5OmniModel": "model.families.qwen2.qwen2_5_omni",
     "Qwen2_5OmniForConditionalGeneration": "model.families.qwen2.qwen2_5_omni",
     "Qwen2_5OmniThinkerForConditionalGeneration": "model.families.qwen2.qwen2_5_omni",
+    "Qwen3VLForConditionalGeneration": "model.families.qwen3_vl.family",
     "LlavaForConditionalGeneration": "model.families.llava.family",
     "FuyuForCausalLM": "model.families.fuyu.family",
     "VipLlavaForConditionalGeneration": "model.families.llava.vip_llava",

@@ -22,6 +22,7 @@ PLACEHOLDERS: dict[Expansion, str] = {
     "run": "one run",
     "rows": "a run for each row, an id after each",
     "turns": "one run; with its sound, runs in turns",
+    "frames": "a run for each frame pair, behind its time",
 }
 POSITIONS: dict[Positions, str] = {
     "text": "as text",

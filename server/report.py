@@ -11,7 +11,6 @@ from model.engine.messages import EngineReady
 from model.family import PixelBounds
 from server.requests.model_card import ModelCard
 from server.thread_limit import Threads
-from tokenization.media.frame_sampling import TOTAL_PIXELS
 from tokenization.video_budget import PARTS_OF_LENGTH, SHARE_OF_LENGTH
 
 _PREFIX_CACHE = {
@@ -164,10 +163,10 @@ def _beside(most: int, own: int) -> str:
 
 def _video_budget(most: int, own: PixelBounds, max_model_len: int) -> str:
     """What one video has in all, and what the model's length leaves of it."""
-    budget = min(TOTAL_PIXELS, most)
+    budget = min(own.video, most)
     text = f"{budget // own.token} tokens ({budget} pixels), or a request's total_pixels"
-    if most < TOTAL_PIXELS:
-        text += f"; --max-video-pixels lowers it from {TOTAL_PIXELS} pixels"
+    if most < own.video:
+        text += f"; --max-video-pixels lowers it from {own.video} pixels"
     left = max_model_len * SHARE_OF_LENGTH // PARTS_OF_LENGTH
     if left < budget // own.token:
         text += f"; without total_pixels --max-model-len leaves all videos of a prompt at most {left} tokens"

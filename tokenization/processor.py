@@ -22,7 +22,7 @@ from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 from tokenization.text.tokenizer import Tokenizer
 
-Expansion = Literal["run", "rows", "turns"]
+Expansion = Literal["run", "rows", "turns", "frames"]
 Positions = Literal["text", "grid", "time"]
 Feature = Literal["grounding", "audio_in_video"]
 
@@ -33,7 +33,8 @@ class Modality:
 
     expansion: what one placeholder of the rendered prompt becomes. "run": as many as the medium has tokens;
     "rows": a run for each row of tokens, with an id of the model's own after each, the last one's perhaps another;
-    "turns": as "run", but with its sound a video becomes runs of both in turns.
+    "turns": as "run", but with its sound a video becomes runs of both in turns; "frames": a run for each temporal grid,
+    with its time as text before it.
 
     positions: "text": its tokens count on as text does, and the delta is 0; "grid": on three axes, by time step, row
     and column; "time": the same, with time in seconds instead of steps.
@@ -92,8 +93,9 @@ class Measure:
         t, h, w = self.grid
         n = rows * t // self.shape[0]
         return replace(
-            self, grid=(n, h, w), shape=(self.shape[0] // t * n, *self.shape[1:]), n_tokens=self.n_tokens // t * n
-        )
+            self, grid=(n, h, w), shape=(self.shape[0] // t * n, *self.shape[1:]), n_tokens=self.n_tokens // t * n,
+            n_delimiters=self.n_delimiters // t * n,
+        )  # fmt: skip
 
     def shrunk(self, max_tokens: int, limit: ReducedBy) -> "Measure":
         """The same video within `max_tokens`, if each temporal grid may have one; `limit` is what asks for it."""

@@ -29,7 +29,8 @@ def shared(n_ids: int, measures: Sequence[Measure], room: Room) -> list[Measure]
 
 def _budget(n_ids: int, videos: Sequence[Measure], others: Sequence[Measure], room: Room) -> tuple[int, ReducedBy]:
     """Tokens for all videos, and the setting that bounds them."""
-    placed = n_ids - len(videos) + sum(measure.n_added for measure in others)  # without the videos' own placeholders
+    placed = n_ids + sum(measure.n_added for measure in others)
+    placed += sum(video.n_added - video.n_tokens for video in videos)  # the videos' delimiters, not their placeholders
     per_token = max(-(-video.nbytes // video.n_tokens) for video in videos)
     nbytes = room.media_bytes - sum(measure.nbytes for measure in others) - _SEGMENT * (len(others) + len(videos))
     bounds: list[tuple[int, ReducedBy]] = [

@@ -78,7 +78,7 @@ class Engine:
         self._banned = model.banned_ids
         self._bounds = Bounds(
             vocab_size=model.vocab_size,
-            hidden_size=model.hidden_size,
+            media_width=model.media_width,
             itemsize=model.dtype.itemsize,
             max_model_len=self.size.max_model_len,
             placeholder_ids=model.placeholder_ids,
@@ -97,7 +97,7 @@ class Engine:
     @property
     def max_media_tokens(self) -> int:
         """Tokens whose embeddings fill the whole budget: a request with more is refused."""
-        return self._config.embedding_bytes // (self._bounds.hidden_size * self._bounds.itemsize)
+        return self._config.embedding_bytes // (self._bounds.media_width * self._bounds.itemsize)
 
     @property
     def stats(self) -> EngineStats:

@@ -20,8 +20,8 @@ NUMPY: Mapping[torch.dtype, str] = {torch.uint8: "uint8", torch.float32: "float3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     vocab_size: int
-    hidden_size: int
-    itemsize: int  # bytes of one element of an embedding
+    media_width: int  # elements of what an encoder gives for one token
+    itemsize: int  # bytes of one of them
     max_model_len: int
     placeholder_ids: Mapping[str, int]  # by kind; this model takes no other kinds
     encoders: Mapping[str, Encoder]  # by kind
@@ -88,7 +88,7 @@ def _take(key: ItemKey, item: MediaItem, ids: np.ndarray, taken: np.ndarray, bou
         raise RequestError(f"{where}: its spans hold other ids than its placeholder")
     return EncoderInput(
         key=key, kind=item.kind, grid=item.grid, spans=item.spans, segment=segment,
-        nbytes=len(places) * bounds.hidden_size * bounds.itemsize, content=item.key,
+        nbytes=len(places) * bounds.media_width * bounds.itemsize, content=item.key,
     )  # fmt: skip
 
 

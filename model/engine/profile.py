@@ -158,7 +158,7 @@ def dummy_step(model: MultimodalLM, size: CacheSize, q_lens: list[int], kv_lens:
         ids=torch.zeros(n, dtype=torch.int64, device=device),
         positions=torch.zeros((3, n), dtype=torch.int64, device=device),
         media_rows=torch.arange(media, device=device),
-        media_embeds=torch.zeros((media, model.hidden_size), dtype=model.dtype, device=device),
+        media_embeds=torch.zeros((media, model.media_width), dtype=model.dtype, device=device),
         slots=torch.arange(n, device=device),
         block_tables=tables.to(device),
         q_lens=tuple(q_lens),

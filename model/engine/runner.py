@@ -195,11 +195,11 @@ class Runner:
         return masks.view(torch.uint8), self._bits
 
     def _media(self, batch: Batch, failed: Collection[StoreKey]) -> Tensor | None:
-        """[M, hidden]; rows of media that failed in this step are 0: nothing that comes of them is given out."""
+        """[M, media_width]; rows of media that failed in this step are 0: nothing that comes of them is given out."""
         parts = []
         for item, first, last in batch.header.media:
             if item in failed:
-                shape = (last - first, self._model.hidden_size)
+                shape = (last - first, self._model.media_width)
                 parts.append(torch.zeros(shape, dtype=self._model.dtype, device=self._model.device))
             else:
                 parts.append(self.embeddings.part(item, first, last))

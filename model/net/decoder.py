@@ -1,12 +1,13 @@
 """The pre-norm decoder that all families share: layers over packed tokens and a paged cache."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from configs.checkpoint import CheckpointError
 from model.forward_batch import KVCache, KVSpec
 from model.net.linear_weights import per_head_rows, take_fused, take_linear
 from model.net.mlp import Activation, Mlp, MlpSpec, take_mlp
@@ -57,6 +58,8 @@ class LayerInputs:
     query_scale: Tensor | None  # float32 [T], factors of the rotated queries; None: all are 1
     slots: Tensor  # int64 [T]
     attend: PagedAttention
+    # int64 [M] rows of media tokens, and what else than an embedding each has, [M, n * hidden]; None: there are none.
+    media: tuple[Tensor, Tensor] | None = None
 
 
 class AttentionPart(Protocol):
@@ -153,6 +156,33 @@ def build_decoder(
         ),
         norm=take_add_norm(ops, weights, spec.norm, f"{prefix}{names.norm}", spec.hidden, spec.eps),
     )
+
+
+def with_deepstack(decoder: Decoder, n: int) -> Decoder:
+    """The same, where the first `n` layers' outputs get at media tokens what a tapped tower made of them.
+
+    Raises CheckpointError where no layer comes behind those.
+    """
+    if n >= len(decoder.layers):
+        raise CheckpointError(f"config.json: {n} additions of deepstack need more than {len(decoder.layers)} layers")
+    hidden = decoder.spec.hidden
+    layers = [
+        replace(layer, addition=_deepstack(slice((i - 1) * hidden, i * hidden))) if 1 <= i <= n else layer
+        for i, layer in enumerate(decoder.layers)
+    ]
+    return replace(decoder, layers=tuple(layers))
+
+
+def _deepstack(columns: slice) -> Addition:
+    """columns: of `LayerInputs.media`."""
+
+    def add(x: Tensor, step: LayerInputs) -> Tensor:
+        if step.media is not None:
+            rows, parts = step.media
+            x.index_copy_(0, rows, x.index_select(0, rows) + parts[:, columns])
+        return x
+
+    return add
 
 
 def _build_layer(ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames) -> DecoderLayer:

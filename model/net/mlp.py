@@ -11,7 +11,7 @@ from model.ops.base import Ops
 from model.weights import Weights
 
 Mlp = Callable[[Tensor], Tensor]
-Activation = Literal["gelu", "quick_gelu", "relu_squared", "swiglu", "geglu"]
+Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu_squared", "swiglu", "geglu"]
 GATED = ("swiglu", "geglu")  # activation(first half) * second half of twice as many outputs
 
 

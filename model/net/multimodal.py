@@ -23,7 +23,9 @@ class Encoder(Protocol):
         """Of the array of a medium of this grid: (t, h, w) in patches, of an audio (1, 1, frames)."""
 
     def __call__(self, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]], /) -> list[Tensor]:
-        """Several media together: `dtype` arrays of `input_shape` -> [tokens, hidden] of each.
+        """Several media together: `dtype` arrays of `input_shape` -> [tokens, width] of each.
+
+        width: the hidden size; with deepstack as often more as it adds to layers.
 
         They do not see each other. Raises ValueError where an array and its grid do not fit.
         """
@@ -48,6 +50,7 @@ class MultimodalLM:
     placeholder_ids: Mapping[str, int]  # by kind: the id that stands in the prompt for each row of embeddings
     media_token_ids: frozenset[int] = frozenset()  # of media: placeholders, and the delimiters around them
     logn: LogN | None = None  # scales queries past the trained length
+    deepstack: int = 0  # of how many layers the outputs get something at media tokens, from the first on
 
     @property
     def device(self) -> torch.device:
@@ -73,6 +76,11 @@ class MultimodalLM:
         return self.embed.shape[1]
 
     @property
+    def media_width(self) -> int:
+        """Of what an encoder gives for one token: its embedding, then what deepstack adds to layers."""
+        return self.hidden_size * (1 + self.deepstack)
+
+    @property
     def kv(self) -> KVSpec:
         return self.decoder.kv
 
@@ -87,7 +95,7 @@ class MultimodalLM:
                 self.ops.copy_blocks(key, value, source, target)
 
     def encode(self, kind: str, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]]) -> list[Tensor]:
-        """Media of one kind, as the encoder of that kind takes them -> [tokens, hidden] of each.
+        """Media of one kind, as the encoder of that kind takes them -> [tokens, media_width] of each.
 
         Raises KeyError (kind), ValueError (misfit).
         """
@@ -98,12 +106,17 @@ class MultimodalLM:
         """[S, hidden] of `batch.sample_rows`, before the head; writes the batch's keys and values into `kv`."""
         with torch.inference_mode():
             x = self.embeddings(batch.ids)
+            media = None
             if batch.media_embeds is not None:
-                x.index_copy_(0, batch.media_rows, batch.media_embeds.to(x.device, x.dtype))
+                embeds = batch.media_embeds.to(x.device, x.dtype)
+                x.index_copy_(0, batch.media_rows, embeds[:, : self.hidden_size])
+                media = batch.media_rows, embeds[:, self.hidden_size :]
             block_size = kv[0][0].shape[1]
             attend = self.ops.plan_attention(batch.q_lens, batch.kv_lens, batch.block_tables, block_size)
             rotation = self.rotation(batch)
-            step = LayerInputs(angles=rotation.angles, query_scale=rotation.scales, slots=batch.slots, attend=attend)
+            step = LayerInputs(
+                angles=rotation.angles, query_scale=rotation.scales, slots=batch.slots, attend=attend, media=media
+            )
             return self.decoder(x, kv, step, batch.sample_rows)
 
     def compute_logits(self, hidden: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from configs.checkpoint import ConfigSection
+from configs.checkpoint import REQUIRED, CheckpointError, ConfigSection
 from model.forward_batch import ForwardBatch
 
 _DOUBLINGS = 32  # of a prompt over the trained length: more than int32 lengths can hold
@@ -26,6 +26,28 @@ def rope_section(text: ConfigSection) -> ConfigSection:
     return text.child("rope_scaling").merged(text.child("rope_parameters"))
 
 
+def read_sections(text: ConfigSection, head_dim: int, default: Sequence[float] = REQUIRED) -> tuple[int, ...]:
+    """How many of the head_dim / 2 frequencies follow time, height and width. Raises CheckpointError."""
+    rope = rope_section(text)
+    sections = tuple(map(int, rope.numbers("mrope_section", default)))
+    if min(sections) < 0 or sum(sections) != head_dim // 2:
+        raise CheckpointError(
+            f"{rope.location}: mrope_section is {list(sections)}; three sections must add up to {head_dim // 2}"
+        )
+    return sections
+
+
+def in_blocks(sections: Sequence[int]) -> tuple[int, ...]:
+    """The row that each frequency follows: first all of time, then all of height, then all of width."""
+    return tuple(row for row, n in enumerate(sections) for _ in range(n))
+
+
+def in_turns(sections: Sequence[int]) -> tuple[int, ...]:
+    """The same in turns (time, height, width, time, ...); where a row has no more, time goes on in its place."""
+    turns = [i % 3 for i in range(sum(sections))]  # of Qwen3-VL
+    return tuple(row if i < 3 * sections[row] else 0 for i, row in enumerate(turns))
+
+
 class Rope(Protocol):
     def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:
         """(cos, sin), each [T, head_dim], both halves equal."""
@@ -38,13 +60,13 @@ class Rope(Protocol):
 
 
 class MRope:
-    """Three-row positions (time, height, width), each driving a block of the frequencies. 1-D is three equal rows."""
+    """Three-row positions (time, height, width), each driving some of the frequencies. 1-D is three equal rows."""
 
     def __init__(
-        self, *, head_dim: int, theta: float, sections: Sequence[int], device: torch.device, dtype: torch.dtype,
+        self, *, head_dim: int, theta: float, rows: Sequence[int], device: torch.device, dtype: torch.dtype,
         turned: int | None = None,
     ) -> None:  # fmt: skip
-        """sections: how many of the head_dim / 2 frequencies follow each row, in order; their sum is head_dim / 2.
+        """rows: of each of the head_dim / 2 frequencies the row that it follows.
 
         turned: how many dims of a head turn, in heads that lie as `turned_order` says; the others stand still.
         """
@@ -52,8 +74,7 @@ class MRope:
         exponents = torch.arange(0, turned, 2, dtype=torch.float32) / turned
         still = torch.zeros((head_dim - turned) // 2)
         self._inv_freq = torch.cat([1.0 / theta**exponents, still]).repeat(2).to(device)  # float32 [head_dim]
-        rows = [row for row, n in enumerate(sections) for _ in range(n)] * 2
-        self._row_of = torch.tensor(rows, device=device)  # int64 [head_dim]
+        self._row_of = torch.tensor([*rows, *rows], device=device)  # int64 [head_dim]
         self._dtype = dtype
 
     def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:

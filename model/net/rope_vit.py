@@ -1,6 +1,6 @@
 """A vision tower with 2-D rotary positions: any grid, windows, several patches to one token."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from model.net.vision import (
     take_blocks,
     take_patch_embed,
     take_patch_embeds,
+    take_positions_between,
 )
 from model.net.windows import in_order, inverse, window_order
 from model.ops.base import Ops
@@ -44,6 +45,9 @@ class RopeVitSpec:
     full_blocks: frozenset[int] = frozenset()  # with windows: the blocks that see whole temporal grids all the same
     theta: float = 1e4
     apart: bool = False  # the frequencies of columns lie between those of rows
+    patch_bias: bool = False
+    positions: int | None = None  # learned ones, a square of them, added to patches; None: none
+    taps: tuple[int, ...] = ()  # blocks behind which tokens are made, too, in the order of their mergers on disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,24 +55,31 @@ class RopeVitNames:
     """Tensor names on disk."""
 
     block: BlockNames  # after `blocks`.N
-    patch: str = "patch_embed.proj.weight"
+    patch: str = "patch_embed.proj"
+    positions: str = "pos_embed.weight"
     first_norm: str | None = None  # before the first block; None: there is none
     blocks: str = "blocks"
+    merger: tuple[str, str, str] = ("ln_q", "mlp.0", "mlp.2")  # after `merger`, and after `taps`.N
+    taps: str = "deepstack_merger_list"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeVit:
-    """The tower itself. Temporal grids do not see each other."""
+    """The tower itself. Temporal grids do not see each other.
+
+    Where blocks are tapped, each token's row goes on with what each of them gave, in the order of the blocks.
+    """
 
     ops: Ops
     spec: RopeVitSpec
     frames: int  # in one row of patches: 1 of a still image, 2 of a video
     embed: PatchEmbed
+    positions: Callable[[int, int], Tensor] | None  # (h, w) -> float32 [h, w, width], added to patches
     rope: GridRope
     first_norm: Norm | None
     blocks: tuple[VisionBlock, ...]
-    norm: Norm
-    merger: Mlp
+    merge: Mlp  # [patches, width] -> [tokens, out]
+    taps: Mapping[int, Mlp]  # the same of what is behind these blocks
 
     @property
     def dtype(self) -> torch.dtype:
@@ -80,7 +91,10 @@ class RopeVit:
         return (t * h * w, 3 * self.frames * self.spec.patch**2)
 
     def __call__(self, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]]) -> list[Tensor]:
-        """uint8 `input_shape`, grid (t, h, w) -> [t * h * w / merge^2, out], of each. Raises ValueError else."""
+        """uint8 `input_shape`, grid (t, h, w) -> [t * h * w / merge^2, out * (1 + taps)], of each.
+
+        Raises ValueError for what does not fit.
+        """
         pieces: list[_Piece] = []  # temporal grids of one medium that go through the tower together
         for i, (pixels, grid) in enumerate(zip(arrays, grids, strict=True)):
             self._check(pixels, grid)
@@ -103,10 +117,11 @@ class RopeVit:
             raise ValueError(f"pixels {list(pixels.shape)} do not fit {what} of {grid} patches")
 
     def _encode(self, pieces: "Sequence[_Piece]") -> list[Tensor]:
-        """[tokens, out] of each"""
+        """[tokens, out * (1 + taps)] of each"""
         spec = self.spec
         rows = [len(piece.pixels) for piece in pieces]
         x = self.embed(joined([piece.pixels for piece in pieces]))
+        x = x if self.positions is None else x + joined([self._places(piece) for piece in pieces]).to(x.dtype)
         x = x if self.first_norm is None else self.first_norm(x)
         parts, cosines, sines = list(x.split(rows)), list[Tensor](), list[Tensor]()
         whole, windows = list[int](), list[int]()
@@ -124,13 +139,24 @@ class RopeVit:
             sines.append(sin.repeat(t, 1))
         angles = self.ops.rotary_angles(joined(cosines), joined(sines))
         x = joined(parts) if back else x
+        tapped = list[Tensor]()
         for i, block in enumerate(self.blocks):
             x = block(x, angles, windows if back and i not in spec.full_blocks else whole)
-        x = self.merger(self.norm(x).view(-1, spec.merge**2 * spec.block.width))  # [tokens, out]
+            if i in self.taps:
+                tapped.append(self.taps[i](x))
+        x = self.merge(x)  # [tokens, out]
+        x = torch.cat([x, *tapped], dim=1) if tapped else x
         tokens = list(x.split([n // spec.merge**2 for n in rows]))
         for i, places in enumerate(back):
             tokens[i] = tokens[i].unflatten(0, (-1, len(places))).index_select(1, places).flatten(0, 1)
         return tokens
+
+    def _places(self, piece: "_Piece") -> Tensor:
+        """float32 [patches, width], in merge-block order, the same for each temporal grid."""
+        assert self.positions is not None
+        m, h, w = self.spec.merge, piece.h, piece.w
+        blocks = self.positions(h, w).view(h // m, m, w // m, m, -1).transpose(1, 2)
+        return blocks.reshape(h * w, -1).repeat(len(piece.pixels) // (h * w), 1)
 
 
 class _Piece(NamedTuple):
@@ -147,14 +173,37 @@ def build_rope_vit(
 ) -> Mapping[str, RopeVit]:
     """Take a tower's tensors under `prefix` ("visual."): by kind, "image" and "video" over the same blocks."""
     width = spec.block.width
-    kernel, wide = (width, 3, FRAMES, spec.patch, spec.patch), spec.merge**2 * width
-    name = f"{prefix}{names.patch}"
-    still, moving = take_patch_embeds(ops, weights, name, kernel, spec.pixels["image"], spec.pixels["video"])
-    norm = take_norm(ops, weights, spec.block.norm, f"{prefix}merger.ln_q", width, spec.block.eps)
-    two = MlpSpec(width=wide, inter=wide, out=spec.out, activation="gelu", bias=True)
-    merger = take_mlp(ops, weights, [f"{prefix}merger.mlp.0"], f"{prefix}merger.mlp.2", two)
-    tower = _build_tower(ops, weights, spec, prefix, names, still, norm, merger)
+    kernel = (width, 3, FRAMES, spec.patch, spec.patch)
+    still, moving = take_patch_embeds(
+        ops, weights, f"{prefix}{names.patch}", kernel, spec.pixels["image"], spec.pixels["video"], bias=spec.patch_bias
+    )
+    positions = None
+    if spec.positions is not None:
+        positions = take_positions_between(weights, f"{prefix}{names.positions}", spec.positions, width)
+    merge = _take_merger(ops, weights, spec, names, f"{prefix}merger.", normed=width)
+    taps = {
+        block: _take_merger(ops, weights, spec, names, f"{prefix}{names.taps}.{i}.", normed=spec.merge**2 * width)
+        for i, block in enumerate(spec.taps)
+    }
+    tower = replace(_build_tower(ops, weights, spec, prefix, names, still, merge), positions=positions, taps=taps)
     return {"image": tower, "video": replace(tower, frames=FRAMES, embed=moving)}
+
+
+def _take_merger(
+    ops: Ops, weights: Weights, spec: RopeVitSpec, names: RopeVitNames, prefix: str, *, normed: int
+) -> Mlp:
+    """normed: the width that the norm sees: of a patch, or of a token's patches side by side."""
+    norm_name, up, down = (prefix + name for name in names.merger)
+    wide = spec.merge**2 * spec.block.width
+    norm = take_norm(ops, weights, spec.block.norm, norm_name, normed, spec.block.eps)
+    two = MlpSpec(width=wide, inter=wide, out=spec.out, activation="gelu", bias=True)
+    return _merging(norm, take_mlp(ops, weights, [up], down, two), spec, normed=normed)
+
+
+def _merging(norm: Norm, mlp: Mlp, spec: RopeVitSpec, *, normed: int) -> Mlp:
+    """[patches, width] -> [tokens, out]: the norm, then a token's patches side by side through the MLP."""
+    wide = spec.merge**2 * spec.block.width
+    return lambda x: mlp(norm(x.view(-1, normed)).view(-1, wide))
 
 
 def build_still_vit(
@@ -162,8 +211,8 @@ def build_still_vit(
 ) -> RopeVit:
     """A tower for pictures alone, whose patches go through a Conv2d. norm, merger: what comes behind its blocks."""
     kernel = (spec.block.width, 3, spec.patch, spec.patch)
-    embed = take_patch_embed(ops, weights, f"{prefix}{names.patch}", kernel, spec.pixels["image"])
-    return _build_tower(ops, weights, spec, prefix, names, embed, norm, merger)
+    embed = take_patch_embed(ops, weights, f"{prefix}{names.patch}.weight", kernel, spec.pixels["image"])
+    return _build_tower(ops, weights, spec, prefix, names, embed, _merging(norm, merger, spec, normed=spec.block.width))
 
 
 def _build_tower(
@@ -173,8 +222,7 @@ def _build_tower(
     prefix: str,
     names: RopeVitNames,
     embed: PatchEmbed,
-    norm: Norm,
-    merger: Mlp,
+    merge: Mlp,
 ) -> RopeVit:
     """Build the tower for still images."""
     block, first_norm = spec.block, None
@@ -187,6 +235,7 @@ def _build_tower(
         spec=spec,
         frames=1,
         embed=embed,
+        positions=None,
         rope=GridRope(
             head_dim=head_dim,
             padded=ops.padded_head_dim(head_dim),
@@ -197,6 +246,6 @@ def _build_tower(
         ),
         first_norm=first_norm,
         blocks=blocks,
-        norm=norm,
-        merger=merger,
+        merge=merge,
+        taps={},
     )

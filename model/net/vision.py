@@ -1,7 +1,7 @@
 """The encoder block and the patch embeddings that towers share."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,14 +32,16 @@ class PatchEmbed:
 
 
 def take_patch_embeds(
-    ops: Ops, weights: Weights, name: str, shape: tuple[int, ...], still: "PixelSpec", moving: "PixelSpec"
-) -> tuple[PatchEmbed, PatchEmbed]:
-    """A Conv3d kernel [width, channels, frames, side, side], for still images and for videos.
+    ops: Ops, weights: Weights, name: str, shape: tuple[int, ...], still: "PixelSpec", moving: "PixelSpec",
+    *, bias: bool = False,
+) -> tuple[PatchEmbed, PatchEmbed]:  # fmt: skip
+    """A Conv3d `name`.weight [width, channels, frames, side, side], for still images and for videos.
 
     A still's frames are alike: its kernel is the sum. Columns (channel, y, x), of videos (channel, frame, y, x).
     """
-    kernel = weights.take(name, shape, torch.float32)
-    return _patch_embed(ops, kernel.sum(dim=2), still), _patch_embed(ops, kernel, moving)
+    kernel = weights.take(f"{name}.weight", shape, torch.float32)
+    added = weights.take(f"{name}.bias", shape[:1]) if bias else None
+    return _patch_embed(ops, kernel.sum(dim=2), still, added), _patch_embed(ops, kernel, moving, added)
 
 
 def take_patch_embed(ops: Ops, weights: Weights, name: str, shape: tuple[int, ...], pixels: "PixelSpec") -> PatchEmbed:
@@ -78,14 +80,16 @@ class PixelSpec:
     std: tuple[float, ...]
 
 
-def read_pixels(pictures: ConfigSection) -> PixelSpec:
-    """By a processor's file; CLIP's mean and deviation where it names none."""
+def read_pixels(
+    pictures: ConfigSection, *, mean: tuple[float, ...] = CLIP_MEAN, std: tuple[float, ...] = CLIP_STD
+) -> PixelSpec:
+    """By a processor's file. mean, std: of its class, where it names none."""
     pictures.expect("do_rescale", (True,), True)
     pictures.expect("do_normalize", (True,), True)
     return PixelSpec(
         rescale=pictures.positive("rescale_factor", 1 / 255),
-        mean=pictures.numbers("image_mean", CLIP_MEAN),
-        std=pictures.numbers("image_std", CLIP_STD),
+        mean=pictures.numbers("image_mean", mean),
+        std=pictures.numbers("image_std", std),
     )
 
 
@@ -190,6 +194,28 @@ def resample_positions(table: Tensor, side: int) -> Tensor:
     )  # [1, width, n, n]
     found = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=False)
     return found.permute(0, 2, 3, 1).reshape(side * side, -1).to(table.device)
+
+
+def take_positions_between(weights: Weights, name: str, count: int, width: int) -> Callable[[int, int], Tensor]:
+    """A square grid of positions [count, width] at the places of any other: the corners of both lie on each other.
+
+    What it gives is float32 [h, w, width] of h rows and w columns, linear between the four around each place.
+    """
+    side = math.isqrt(count)
+    if side * side != count:
+        raise CheckpointError(f"config.json: {count} positions are no square")
+    table = weights.take(name, (count, width)).float().view(side, side, width)
+
+    def along(grid: Tensor, n: int) -> Tensor:
+        """[side, ...] -> [n, ...]"""
+        at = torch.arange(n, device=grid.device, dtype=torch.float32) * (side - 1) / max(n - 1, 1)
+        low = at.floor()
+        share = (at - low).view(-1, *[1] * (grid.dim() - 1))
+        below = low.long()
+        above = (below + 1).clamp(max=side - 1)
+        return grid.index_select(0, below) * (1 - share) + grid.index_select(0, above) * share
+
+    return lambda h, w: along(along(table, h).transpose(0, 1), w).transpose(0, 1)  # of Qwen3-VL
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:

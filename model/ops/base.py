@@ -92,6 +92,9 @@ class Ops(Protocol):
     def gelu(self, x: Tensor) -> Tensor:
         """x * (1 + erf(x / sqrt(2))) / 2."""
 
+    def gelu_tanh(self, x: Tensor) -> Tensor:
+        """x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2."""
+
     def relu_squared(self, x: Tensor) -> Tensor:
         """max(x, 0) ** 2. May write into x."""
 

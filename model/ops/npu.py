@@ -69,6 +69,10 @@ class NpuOps(TorchOps):
         out: Tensor = self._npu.npu_gelu(x, approximate="none")
         return out
 
+    def gelu_tanh(self, x: Tensor) -> Tensor:
+        out: Tensor = self._npu.npu_gelu(x, approximate="tanh")
+        return out
+
     def check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
         with _refused_at_start():
             rules.check_heads(heads, kv_heads, head_dim)

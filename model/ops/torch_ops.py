@@ -59,6 +59,9 @@ class TorchOps:
     def gelu(self, x: Tensor) -> Tensor:
         return F.gelu(x)
 
+    def gelu_tanh(self, x: Tensor) -> Tensor:
+        return F.gelu(x, approximate="tanh")
+
     def relu_squared(self, x: Tensor) -> Tensor:
         x = x.relu_()
         return x.mul_(x)

@@ -34,7 +34,7 @@ def elementwise_cases() -> Iterator[Case]:
         yield from _linears(rows, n_in, n_out)
     for rows, width in ((1, 96), (7, 352), (64, 4736)):
         yield _swiglu(rows, width)
-    for op in ("quick_gelu", "gelu", "relu_squared"):
+    for op in ("quick_gelu", "gelu", "gelu_tanh", "relu_squared"):
         for rows, width in ((1, 64), (7, 384), (64, 5120)):
             yield _activation(op, rows, width)
     for rows, heads, dim in ((1, 6, 32), (17, 4, 64), (300, 16, 80), (33, 28, 128)):
@@ -47,9 +47,9 @@ def small_cases() -> Iterator[Case]:
     yield from _norms(3, 64)
     yield from _linears(3, 48, 32)
     yield _swiglu(3, 64)
-    for op in ("quick_gelu", "gelu", "relu_squared"):
+    for op in ("quick_gelu", "gelu", "gelu_tanh", "relu_squared"):
         yield _activation(op, 3, 64)
-    for op in ("quick_gelu", "gelu"):
+    for op in ("quick_gelu", "gelu", "gelu_tanh"):
         yield _tail(op)
     for view in (False, True):
         yield _rotary(5, 2, 32, view)

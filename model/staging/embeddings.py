@@ -12,7 +12,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class EmbeddingStore(Generic[Item]):
-    """Of each item [n_tokens, hidden]. A CPU has no second copy."""
+    """Of each item [n_tokens, media_width]. A CPU has no second copy."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams

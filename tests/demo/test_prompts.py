@@ -23,7 +23,7 @@ from demo.sizes import Sizes
 from demo.sounds import tone
 from demo.studio import Studio
 from demo.words import Words
-from model.families.qwen2.positions import TimeScale, vision_positions
+from model.grids.positions import TimeScale, vision_positions
 from model.registry import family_of
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.options import MediaOptions

@@ -57,6 +57,41 @@ TOOLS = (
     "{{ '}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+# Qwen3-VL's: no system message of its own, tools behind the one that is there, calls and their answers as in TOOLS.
+_QWEN3_SAID = (
+    "{% macro said(content, seen) %}{% if content is string %}{{ content }}{% else %}{% for part in content %}"
+    "{% if seen and (part.type == 'image' or 'image' in part or 'image_url' in part) %}"
+    "{% set images.value = images.value + 1 %}{% if add_vision_id %}Picture {{ images.value }}: {% endif %}"
+    "<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif seen and (part.type == 'video' or 'video' in part) %}"
+    "{% set videos.value = videos.value + 1 %}{% if add_vision_id %}Video {{ videos.value }}: {% endif %}"
+    "<|vision_start|><|video_pad|><|vision_end|>"
+    "{% elif 'text' in part %}{{ part.text }}{% endif %}{% endfor %}{% endif %}{% endmacro %}"
+)
+QWEN3_VL = (
+    "{% set images = namespace(value=0) %}{% set videos = namespace(value=0) %}" + _QWEN3_SAID + "{% if tools %}"
+    "{{ '<|im_start|>system\n' }}{% if messages[0].role == 'system' %}{{ said(messages[0].content, false) + '\n\n' }}"
+    "{% endif %}{{ '# Tools\n\n<tools>' }}{% for tool in tools %}{{ '\n' }}{{ tool | tojson }}{% endfor %}"
+    "{{ '\n</tools><|im_end|>\n' }}"
+    "{% elif messages[0].role == 'system' %}"
+    "{{ '<|im_start|>system\n' + said(messages[0].content, false) + '<|im_end|>\n' }}{% endif %}"
+    "{% for message in messages %}{% if message.role == 'user' %}"
+    "{{ '<|im_start|>user\n' + said(message.content, true) + '<|im_end|>\n' }}"
+    "{% elif message.role == 'assistant' %}{{ '<|im_start|>assistant\n' + said(message.content, false) }}"
+    "{% for call in message.tool_calls or [] %}{% set function = call.function or call %}"
+    "{% if message.content or not loop.first %}{{ '\n' }}{% endif %}"
+    '{{ \'<tool_call>\n{"name": "\' + function.name + \'", "arguments": \' + (function.arguments | tojson) }}'
+    "{{ '}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}"
+    "{% elif message.role == 'tool' %}"
+    "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}"
+    "{{ '\n<tool_response>\n' + said(message.content, true) + '\n</tool_response>' }}"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\n' }}{% endif %}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+QWEN3_VL_THINKING = QWEN3_VL.replace(
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}",
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}",
+)
 # Pictures before the words of a message, and no words of a content that is a plain string.
 PICTURES_FIRST = (
     "{% for message in messages %}{{ '' if message.role == 'system' else message.role.upper() + ': ' }}"
@@ -107,5 +142,6 @@ DATED_SYSTEM = (
 TEMPLATES = {
     "@vision": VISION, "@omni": OMNI, "@audio": AUDIO, "@text": TEXT, "@pictures_first": PICTURES_FIRST,
     "@vip_turns": VIP_TURNS, "@dated_system": DATED_SYSTEM,
+    "@qwen3_vl": QWEN3_VL, "@qwen3_vl_thinking": QWEN3_VL_THINKING,
 }  # fmt: skip
 OF_PARTS = (PICTURES_FIRST, VIP_TURNS)  # these write no words of a content that is a plain string

@@ -16,6 +16,12 @@ _WINDOWED_TOWER: dict[str, Any] = {
     "depth": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 48, "out_hidden_size": 64,
     "fullatt_block_indexes": [1, 3],
 }  # fmt: skip
+_TAPPED_TOWER: dict[str, Any] = {
+    "depth": 4, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 64,
+    "num_position_embeddings": 36, "deepstack_visual_indexes": [0, 2],
+}  # fmt: skip
+# Heads have a size of their own, and deepstack a layer behind the last one that it adds to.
+_TAPPED_TEXT: dict[str, Any] = _TEXT | {"num_hidden_layers": 3, "head_dim": 32, "mrope_section": [6, 5, 5]}
 _CLIP: dict[str, Any] = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 2, "projection_dim": 32,
 }  # fmt: skip
@@ -45,16 +51,20 @@ def tiny_config(published: Mapping[str, Any], first: int) -> dict[str, Any]:
     config: dict[str, Any] = with_tiny_ids(published, first)
     inner = config.get("thinker_config", config)
     text = inner.get("text_config", inner)
-    _shrink(inner, _TEXT)
-    _shrink(text, _TEXT)
+    tapped = "deepstack_visual_indexes" in inner.get("vision_config", {})
+    sizes = _TAPPED_TEXT if tapped else _TEXT
+    _shrink(inner, sizes)
+    _shrink(text, sizes)
     _add(text, "text")
     if isinstance(inner.get("rope_scaling"), dict):
-        _shrink(inner["rope_scaling"], _TEXT)
+        _shrink(inner["rope_scaling"], sizes)
     if isinstance(text.get("rope_scaling"), dict):
-        _shrink(text["rope_scaling"], _TEXT)
+        _shrink(text["rope_scaling"], sizes)
     if inner.get("vision_config", {}).get("model_type") == "clip_vision_model":
         seen = {"num_hidden_layers": 12} if "vision_feature_layers" in inner else {}  # each of the five is another
         _shrink(inner["vision_config"], _CLIP | seen)
+    elif tapped:
+        _shrink(inner["vision_config"], _TAPPED_TOWER)
     elif "vision_config" in inner:
         windowed = config["model_type"] != "qwen2_vl"
         vision = inner["vision_config"]

@@ -14,6 +14,7 @@ from tests.tiny.random_weights import random_tensors
 HUB_PREFIXES: Mapping[str, Mapping[str, str]] = {
     "qwen2_vl": {"model.visual.": "visual.", "model.language_model.": "model."},
     "qwen2_5_vl": {"model.visual.": "visual.", "model.language_model.": "model."},
+    "qwen3_vl": {},
     "qwen2_audio": {
         "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
         "model.audio_tower.": "audio_tower.", "model.multi_modal_projector.": "multi_modal_projector.",
@@ -83,6 +84,7 @@ def reference_class(config: Any) -> tuple[Any, Any]:
         return transformers.Qwen2_5OmniThinkerForConditionalGeneration, config.thinker_config
     names = {
         "qwen2_vl": "Qwen2VLForConditionalGeneration", "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+        "qwen3_vl": "Qwen3VLForConditionalGeneration",
         "qwen2_audio": "Qwen2AudioForConditionalGeneration", "llava": "LlavaForConditionalGeneration",
         "fuyu": "FuyuForCausalLM", "vipllava": "VipLlavaForConditionalGeneration",
         "mistral3": "Mistral3ForConditionalGeneration",

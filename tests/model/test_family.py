@@ -82,7 +82,7 @@ def test_the_largest_items_are_what_the_network_encodes(path: Path, harness: Wor
         assert model.encoders[kind].input_shape(item.grid) == item.shape
         assert str(model.encoders[kind].dtype) == f"torch.{item.dtype}"
         dummy = LargestItem(kind=kind, grid=item.grid, n_tokens=item.n_tokens, fixed=False)
-        assert encode_dummy(model, dummy)[0].shape == (item.n_tokens, model.hidden_size)
+        assert encode_dummy(model, dummy)[0].shape == (item.n_tokens, model.media_width)
 
 
 def test_several_media_of_one_call_are_those_of_one_by_one(path: Path, harness: WorkerHarness) -> None:
@@ -105,6 +105,12 @@ def test_one_size_for_all_where_that_is_declared(family: Family, counted: Callab
             assert not modality.fixed, "no family has such"
 
 
+def test_bounds_of_pixels_are_told_where_sizes_differ(path: Path, family: Family) -> None:
+    """Without them a server would cap pictures below what the checkpoint asks for."""
+    image = family.modalities.get("image")
+    assert (image is not None and not image.fixed) == (family.pixels(Checkpoint(path)) is not None)
+
+
 def test_pads_lie_as_declared(family: Family, harness: WorkerHarness, counted: Callable[..., Prepared]) -> None:
     for kind, modality in family.modalities.items():
         done = counted(MEDIA[kind])
@@ -116,6 +122,8 @@ def test_pads_lie_as_declared(family: Family, harness: WorkerHarness, counted: C
             (n,), merge = {n for _, n in item.spans}, rows // len(item.spans)
             assert (len(item.spans) * merge, n * merge) == (rows, columns)
             assert len({int(done.input_ids[start + n]) for start, n in item.spans[:-1]}) == 1
+        elif modality.expansion == "frames":
+            assert len(item.spans) == item.grid[0] > 1 and len({n for _, n in item.spans}) == 1
         else:
             assert len(item.spans) == 1
         assert (modality.expansion == "turns") == (kind == "video" and "audio_in_video" in family.features)
@@ -135,7 +143,7 @@ def test_positions_are_as_declared(family: Family, counted: Callable[..., Prepar
 
 
 def slice_of(done: Prepared) -> slice:
-    ((start, n),) = done.media[0].spans
+    start, n = done.media[0].spans[0]
     return slice(start, start + n)
 
 

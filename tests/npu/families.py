@@ -20,6 +20,7 @@ from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import write_qwen2_vl
+from tests.tiny.qwen3_vl import write_qwen3_vl
 from tests.tiny.vip_llava import write_vip_llava
 
 BLOCK_SIZE = 128
@@ -32,6 +33,7 @@ _WRITERS: dict[str, Callable[[Path], Path]] = {
     "qwen2_5_vl": write_qwen2_5_vl,
     "qwen2_audio": write_qwen2_audio,
     "qwen2_5_omni": write_qwen2_5_omni,
+    "qwen3_vl": partial(write_qwen3_vl, tied=False),
     "llava": partial(write_llava, seed=1),
     "fuyu": write_fuyu,
     "vip_llava": write_vip_llava,
@@ -41,6 +43,7 @@ _GOLDEN = ("seq64_image", "seq64_len80", "seq64_decode_across")
 _LAYOUTS: dict[str, Sequence[Layouts]] = {
     "qwen2_vl": ([3, (1, 6, 8), 19], [2, CLIP, 14], [17]),
     "qwen2_5_vl": ([3, (1, 10, 12), 19], [2, CLIP, 14], [17]),
+    "qwen3_vl": ([3, (1, 6, 8), 19], [2, CLIP, 14], [17]),
     "qwen2_audio": ([3, Sound(frames=70), 19], [14, Sound(frames=33), 9], [17]),
     "qwen2_5_omni": ([3, (1, 10, 12), 9, Sound(frames=70), 9], [2, CLIP, 14], [17]),
     "llava": ([3, (1, 4, 4), 19], [2, (1, 4, 4), 14], [17]),

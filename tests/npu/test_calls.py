@@ -130,7 +130,9 @@ def check_activations_and_attention(ops: Ops) -> None:
     """Networks get these from Ops alone; tests/npu/test_families.py looks at whole networks."""
     x, q = torch.ones((3, 8), dtype=ops.dtype), torch.ones((3, 2, 64), dtype=ops.dtype)
     with torch.inference_mode():
-        assert_none_computed_otherwise(lambda: (ops.gelu(x), ops.quick_gelu(x.clone()), ops.swiglu(x)))
+        assert_none_computed_otherwise(
+            lambda: (ops.gelu(x), ops.gelu_tanh(x), ops.quick_gelu(x.clone()), ops.swiglu(x))
+        )
         assert_none_computed_otherwise(lambda: (ops.segment_attention(q, q, q, [1, 2]), ops.cross_attention(q, q, q)))
 
 

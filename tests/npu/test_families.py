@@ -22,6 +22,7 @@ NETWORKS = {
     "qwen2_5_vl": 2,
     "qwen2_audio": 2,
     "qwen2_5_omni": 3,
+    "qwen3_vl": 2,
     "llava": 2,
     "fuyu": 1,
     "vip_llava": 2,

@@ -164,14 +164,15 @@ def _array(part: Grid | Film | Sound | Rows, config: ConfigSection, rng: np.rand
         return torch.from_numpy(rng.normal(0, 0.7, (rows, audio.read(int, "num_mel_bins"))).astype(np.float32))
     if isinstance(part, Rows):
         return part.patches(config.read(int, "patch_size"), rng)
-    columns = 1176 if isinstance(part, Film) else 588
+    patch = config.child("vision_config").read(int, "patch_size", 14)
+    columns = 3 * patch**2 * (2 if isinstance(part, Film) else 1)
     return torch.from_numpy(rng.integers(0, 256, (math.prod(_grid(part)), columns), dtype=np.uint8))
 
 
 def hf_pixels(sample: Sample, checkpoint: Path, kind: str = "image") -> Tensor:
     """What transformers' processors hand to its model for the media of one kind.
 
-    Float patches [n, 1176]; [pictures, 3, side, side] for a model that sees one size.
+    Float patches [n, 3 * 2 * patch^2]; [pictures, 3, side, side] for a model that sees one size.
     """
     file = Checkpoint(checkpoint).file("preprocessor_config.json")
     mean = torch.tensor(file.read(list, "image_mean"))[None, :, None]
@@ -183,8 +184,8 @@ def hf_pixels(sample: Sample, checkpoint: Path, kind: str = "image") -> Tensor:
         grid = normal.view(-1, h, w, 3, patch, patch).permute(0, 3, 1, 4, 2, 5)
         return grid.reshape(-1, 3, h * patch, w * patch)
     if kind == "image":
-        normal = normal[:, :, None].expand(-1, 3, 2, 196)
-    return normal.reshape(-1, 1176)
+        normal = normal[:, :, None].expand(-1, 3, 2, -1)
+    return normal.flatten(1)
 
 
 def hf_sounds(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:

@@ -31,7 +31,7 @@ from tests.parity.engine_check import (
     never_sampled,
     prepared_one_by_one,
 )
-from tests.parity.harness import OurRun, Sample, load_hf, load_ours
+from tests.parity.harness import Film, OurRun, Sample, load_hf, load_ours
 from tokenization.placeholders import plain_positions
 
 QUESTION = "what is in this image?"
@@ -125,6 +125,7 @@ def sample_of(path: Path, generate: Generate, root: Path) -> Sample:
         grids=tuple(item.grid for item in prepared.media),
         pixels=tuple(arrays),
         pads=torch.tensor(rows, dtype=torch.int64),
+        films=tuple(Film(grid=item.grid) if item.kind == "video" else None for item in prepared.media),
     )
 
 

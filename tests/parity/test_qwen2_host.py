@@ -140,7 +140,7 @@ def image(h: int, w: int) -> Measure:
 
 
 def video(t: int, h: int, w: int, seconds: float = 1.0) -> Measure:
-    clip = VideoPlan(indices=(), seconds_per_grid=seconds, size=(h * 14, w * 14), info=None)
+    clip = VideoPlan(indices=(), seconds_per_grid=seconds, fps=2.0, size=(h * 14, w * 14), info=None)
     return Measure(kind="video", grid=(t, h, w), shape=(t * h * w, 1176), n_tokens=t * h * w // 4, video=clip)
 
 

@@ -111,6 +111,7 @@ def processor_class(path: Path) -> str:
     return {
         "qwen2_vl": "Qwen2VLProcessor", "qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen2_audio": "Qwen2AudioProcessor",
         "qwen2_5_omni": "Qwen2_5OmniProcessor", "llava": "LlavaProcessor", "vipllava": "LlavaProcessor",
+        "qwen3_vl": "Qwen3VLProcessor",
         "mistral3": "ProcessorMixin",  # its own class, which finds the same template, wants torchvision
     }[model_type]  # fmt: skip
 

@@ -13,8 +13,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
-from model.families.qwen2.bounds import frame_rules
 from model.families.qwen2.recipe import pixel_specs
+from model.grids.bounds import frame_rules
 from server.report import describe
 from server.requests.model_card import read_model_card
 from server.thread_limit import Threads

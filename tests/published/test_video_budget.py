@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen2.bounds import frame_rules
+from model.grids.bounds import frame_rules
 from model.registry import family_of
 from tests.samples.pictures import encoded, photo
 from tests.tiny.qwen2_vl import write_json, write_qwen2_vl

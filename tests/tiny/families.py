@@ -11,6 +11,7 @@ from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import write_qwen2_vl
+from tests.tiny.qwen3_vl import write_qwen3_vl
 from tests.tiny.qwen_vl import write_qwen_vl
 from tests.tiny.vip_llava import write_vip_llava
 
@@ -27,6 +28,7 @@ WRITERS: dict[str, Callable[..., Path]] = {
     "qwen2_5_vl": write_qwen2_5_vl,
     "qwen2_audio": write_qwen2_audio,
     "qwen2_5_omni": write_qwen2_5_omni,
+    "qwen3_vl": write_qwen3_vl,
     "llava": write_llava,
     "fuyu": write_fuyu,
     "vip_llava": write_vip_llava,

@@ -50,7 +50,7 @@ class OtherHandler(Handler):
     """Reads the same otherwise: another filter, say."""
 
 
-PLAN = VideoPlan(indices=(0, 2), seconds_per_grid=1.0, size=(28, 56), info=None)
+PLAN = VideoPlan(indices=(0, 2), seconds_per_grid=1.0, fps=2.0, size=(28, 56), info=None)
 VIDEO = Measure(kind="video", grid=(1, 2, 4), shape=(8, 1176), n_tokens=2, video=PLAN)
 SOUND = Measure(kind="audio", grid=(1, 1, 3), shape=(3, 8), n_tokens=2, sound=np.zeros(480, np.float32))
 SOURCE = Source(kind="video", param="", data=b"bytes")

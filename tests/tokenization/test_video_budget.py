@@ -21,7 +21,7 @@ def video(grids: int, height: int, width: int, total_pixels: int | None = None) 
     grid = (grids, size[0] // 14, size[1] // 14)
     n = grid[0] * grid[1] * grid[2]
     plan = VideoPlan(
-        indices=tuple(range(2 * grids)), seconds_per_grid=1.0, size=size, info=None, frame=frame
+        indices=tuple(range(2 * grids)), seconds_per_grid=1.0, fps=2.0, size=size, info=None, frame=frame
     )  # fmt: skip
     return Measure(kind="video", grid=grid, shape=(n, 1176), n_tokens=n // 4, video=plan)
 

@@ -2,7 +2,8 @@
 
 The rule is that of the models' published preprocessing package, 0.0.10 to 0.0.14: 2 frames a second, 4 to 768 and an
 even number, spread evenly by index; 128 to 768 tokens a frame within a budget for the video, 90 % of 128,000 tokens. A
-checkpoint's `FrameRules` replace the bounds of a frame. The server's `MediaConfig` wins over `MediaOptions`.
+checkpoint's `FrameRules` replace the bounds of a frame; `whole` ones are another rule, which later processors have.
+The server's `MediaConfig` wins over `MediaOptions`.
 """
 
 import math
@@ -34,8 +35,10 @@ class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
     fps: float = FPS
     min_frames: int = MIN_FRAMES  # of those that sampling by fps takes
     max_frames: int = MAX_FRAMES
-    min_pixels: int = FRAME_MIN_PIXELS  # of one frame after resizing
+    min_pixels: int = FRAME_MIN_PIXELS  # of one frame after resizing, or of all where they are `whole`
     max_pixels: int = FRAME_MAX_PIXELS
+    # Pixels are those of all frames together, whose number may be odd: then the last one is shown twice.
+    whole: bool = False
 
 
 PUBLISHED = FrameRules()
@@ -43,6 +46,7 @@ PUBLISHED = FrameRules()
 
 class FrameSampling(msgspec.Struct, frozen=True, kw_only=True):
     indices: tuple[int, ...]  # of frames in presentation order; even in number, ascending, repeats allowed
+    n: int  # of them that were asked for: one less where the last is repeated to make an odd number even
     seconds_per_grid: float  # between two temporal grids
 
 
@@ -57,7 +61,10 @@ def sample_frames(
     """`video_fps` is an average. Raises ChatError for no frames, and `num_frames` below 2 or above `n_frames`."""
     n = count_frames(n_frames, video_fps, options, limits, rules)
     sampled_fps = n / n_frames * video_fps
-    return FrameSampling(indices=frame_indices(n_frames, n), seconds_per_grid=FRAME_FACTOR / sampled_fps)
+    indices = frame_indices(n_frames, n)
+    return FrameSampling(
+        indices=indices + indices[-1:] * (n % FRAME_FACTOR), n=n, seconds_per_grid=FRAME_FACTOR / sampled_fps
+    )
 
 
 def sample_frame_list(
@@ -68,17 +75,20 @@ def sample_frame_list(
         raise ChatError(f"a list of {n_frames} frames cannot be served, it must have 1 to {limits.max_frames}")
     rate = float(options.fps or rules.fps)
     if options.num_frames is not None:
-        return sample_frames(n_frames, rate, options, limits)
+        return sample_frames(n_frames, rate, options, limits, rules=rules)
     indices = tuple(range(n_frames)) + (n_frames - 1,) * (n_frames % FRAME_FACTOR)
     # An odd list at the cap: the last frame has no partner, and repeating it would pass the cap.
     indices = indices[: _floor_even(limits.max_frames)]
-    return FrameSampling(indices=indices, seconds_per_grid=FRAME_FACTOR / rate)
+    return FrameSampling(indices=indices, n=min(n_frames, len(indices)), seconds_per_grid=FRAME_FACTOR / rate)
 
 
 def count_frames(
     n_frames: int, video_fps: float, options: MediaOptions, limits: MediaConfig, rules: FrameRules = PUBLISHED
 ) -> int:
-    """An even number, at least 2; a video of one frame shows it twice. Raises as sample_frames does."""
+    """At least 2, and even unless the rules are `whole`; a video of one frame shows it twice.
+
+    Raises as sample_frames does.
+    """
     if n_frames < 1 or not (math.isfinite(video_fps) and video_fps > 0):
         raise ChatError("the video holds no frames")
     if n_frames < FRAME_FACTOR:
@@ -86,6 +96,9 @@ def count_frames(
     most = _floor_even(min(limits.max_frames, n_frames))
     if options.num_frames is None:
         fps = min(rules.fps if options.fps is None else options.fps, MAX_FPS)
+        if rules.whole:
+            most = min(_floor_even(limits.max_frames), n_frames, max(FRAME_FACTOR, rules.max_frames))
+            return min(max(int(n_frames / video_fps * fps), FRAME_FACTOR, rules.min_frames), most)
         most = min(most, max(FRAME_FACTOR, _floor_even(rules.max_frames)))
         return _floor_even(min(max(n_frames / video_fps * fps, FRAME_FACTOR, rules.min_frames), most))
     wanted = min(options.num_frames, limits.max_frames)
@@ -93,12 +106,14 @@ def count_frames(
         raise ChatError(f"num_frames must be at least {FRAME_FACTOR}")
     if wanted > n_frames:
         raise ChatError(f"num_frames must be at most {n_frames}, the number of frames in the video")
+    if rules.whole:
+        return min(wanted, _floor_even(limits.max_frames))
     # Halves go to the even number, as everywhere in the reference: 5 becomes 4, 7 becomes 8.
     return min(round(wanted / FRAME_FACTOR) * FRAME_FACTOR, most)
 
 
 def frame_indices(n_frames: int, n: int) -> tuple[int, ...]:
-    """`n` indices, an even number, spread evenly over 0 .. n_frames - 1, both ends included; none lies half-way."""
+    """`n` indices spread evenly over 0 .. n_frames - 1, both ends included; what lies half-way is the even one."""
     return tuple(np.rint(np.linspace(0, n_frames - 1, n)).astype(np.int64).tolist())
 
 
@@ -112,6 +127,7 @@ class FrameSize(msgspec.Struct, frozen=True, kw_only=True):
     limits: MediaConfig
     rules: FrameRules = PUBLISHED
     factor: int = 28  # divides both sides of what comes out
+    shown: int | None = None  # those without the one that is shown twice to make them even; None: all of them
 
     def find(self, total: int = UNBOUNDED) -> tuple[int, int]:
         """(height, width) within `total` pixels of all temporal grids, if a grid may have factor^2 of them.
@@ -121,6 +137,8 @@ class FrameSize(msgspec.Struct, frozen=True, kw_only=True):
         height, width = self.height, self.width
         if height < 1 or width < 1 or max(height, width) > MAX_ASPECT * min(height, width):
             raise ChatError(f"a video of {width} x {height} cannot be served: one side is too long for the other")
+        if self.rules.whole:
+            return self._find_whole(total)
         fewest, most, asked = self._bounds()
         # The reference gives each frame its minimum however many there are; the server's bounds win.
         limit = min(self.limits.max_pixels, min(self.limits.max_video_pixels, total) * FRAME_FACTOR // self.n)
@@ -128,6 +146,19 @@ class FrameSize(msgspec.Struct, frozen=True, kw_only=True):
         # Rounding may pass the checkpoint's bounds, as in the reference, but neither the request's nor the server's.
         cap = max(1, min(limit, asked)) if self.options.bounds_pixels else max(1, limit)
         return held_resize(height, width, factor=self.factor, min_pixels=min(fewest, high), max_pixels=high, cap=cap)
+
+    def _find_whole(self, total: int) -> tuple[int, int]:
+        options, rules, n = self.options, self.rules, self.shown or self.n
+        limit = min(self.limits.max_pixels, min(self.limits.max_video_pixels, total) * FRAME_FACTOR // self.n)
+        most = options.max_pixels * n if options.max_pixels else max(rules.max_pixels, (options.min_pixels or 0) * n)
+        most = min(most, (options.total_pixels or UNBOUNDED) * FRAME_FACTOR)
+        high = max(n, min(most, limit * n))
+        fewest = options.min_pixels * n if options.min_pixels else rules.min_pixels
+        cap = max(1, min(limit, most // n)) if options.bounds_pixels else max(1, limit)
+        return held_resize(
+            self.height, self.width, factor=self.factor, min_pixels=min(fewest, high), max_pixels=high, cap=cap,
+            frames=n,
+        )  # fmt: skip
 
     def wanted(self, max_pixels: int = UNBOUNDED) -> tuple[int, int]:
         """What `find` would give without any bound of the server, or with this one of a frame alone."""

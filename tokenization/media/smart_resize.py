@@ -5,25 +5,39 @@ import math
 MAX_ASPECT = 200
 
 
-def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """(height, width): multiples of `factor`, halves to the even one, within bounds. Raises ValueError above 200:1."""
+def smart_resize(
+    height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int, frames: int = 1
+) -> tuple[int, int]:
+    """(height, width): multiples of `factor`, halves to the even one, within bounds. Raises ValueError above 200:1.
+
+    frames: of a video whose bounds are those of all its frames together, one after the other.
+    """
+    if frames > 1 and min(height, width) < factor:
+        scale = max(factor / height, factor / width)
+        height, width = int(height * scale), int(width * scale)
     if max(height, width) > MAX_ASPECT * min(height, width):
         raise ValueError(f"one side of {width} x {height} is more than {MAX_ASPECT} times the other")
     rounded_h, rounded_w = round(height / factor) * factor, round(width / factor) * factor
-    if rounded_h * rounded_w > max_pixels:
-        return _shrunk(height, width, factor, max_pixels)
-    if rounded_h * rounded_w < min_pixels:
-        grow = math.sqrt(min_pixels / (height * width))
+    pixels = rounded_h * rounded_w * (round(frames / 2) * 2 if frames > 1 else 1)
+    if pixels > max_pixels:
+        return _shrunk(height, width, factor, max_pixels, frames)
+    if pixels < min_pixels:
+        grow = math.sqrt(min_pixels / (frames * height * width))
         return math.ceil(height * grow / factor) * factor, math.ceil(width * grow / factor) * factor
     return rounded_h, rounded_w
 
 
-def held_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int, cap: int) -> tuple[int, int]:
-    """`smart_resize`, held to at most max(cap, factor^2) pixels where its rounding goes beyond. Raises as it does."""
-    size = smart_resize(height, width, factor=factor, min_pixels=min_pixels, max_pixels=max_pixels)
+def held_resize(
+    height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int, cap: int, frames: int = 1
+) -> tuple[int, int]:
+    """`smart_resize`, held to at most max(cap, factor^2) pixels of one frame where its rounding goes beyond.
+
+    Raises as it does.
+    """
+    size = smart_resize(height, width, factor=factor, min_pixels=min_pixels, max_pixels=max_pixels, frames=frames)
     if size[0] * size[1] <= cap:
         return size
-    size = _shrunk(height, width, factor, min(max_pixels, cap))
+    size = _shrunk(height, width, factor, min(max_pixels // frames, cap))
     if size[0] * size[1] <= cap:
         return size
     # A side cannot be shorter than `factor`: the long one gives way.
@@ -32,8 +46,8 @@ def held_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pi
     return (long, short) if size[0] >= size[1] else (short, long)
 
 
-def _shrunk(height: int, width: int, factor: int, pixels: int) -> tuple[int, int]:
-    shrink = math.sqrt(height * width / pixels)
+def _shrunk(height: int, width: int, factor: int, pixels: int, frames: int = 1) -> tuple[int, int]:
+    shrink = math.sqrt(frames * height * width / pixels)
     return (
         max(factor, math.floor(height / shrink / factor) * factor),
         max(factor, math.floor(width / shrink / factor) * factor),

@@ -45,21 +45,22 @@ def plan_video(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHE
         headers = probe_jpegs(source.frames, limits)
         height, width = headers[0].height, headers[0].width
         sampling = sample_frame_list(len(source.frames), options, limits, rules=rules)
-        rate = options.fps or rules.fps
+        rate = float(options.fps or rules.fps)
         if len(source.frames) / rate > limits.max_video_seconds:
             raise ChatError(f"fps: the video lasts more than the allowed {limits.max_video_seconds:.0f} s")
         effort = sum(picture_effort(source.frames[i], headers[i].pixels) for i in set(sampling.indices))
     else:
         info = probe(source.data, limits, source.check)
-        height, width = info.height, info.width
+        height, width, rate = info.height, info.width, info.fps
         sampling = sample_frames(info.n_frames, info.fps, options, limits, rules=rules)
         effort = count_effort(info, sampling.indices, limits)
     frame = FrameSize(
-        height=height, width=width, n=len(sampling.indices), options=options, limits=limits, rules=rules, factor=factor
-    )
+        height=height, width=width, n=len(sampling.indices), shown=sampling.n, options=options, limits=limits,
+        rules=rules, factor=factor,
+    )  # fmt: skip
     size = frame.find()
     return VideoPlan(
-        indices=sampling.indices, seconds_per_grid=sampling.seconds_per_grid, size=size, info=info,
+        indices=sampling.indices, seconds_per_grid=sampling.seconds_per_grid, fps=rate, size=size, info=info,
         frame=frame, effort=effort,
     )  # fmt: skip
 

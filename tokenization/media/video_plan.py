@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 class VideoPlan:
     indices: tuple[int, ...]  # of frames in presentation order; even in number
     seconds_per_grid: float  # between two temporal grids
+    fps: float  # of the frames that the indices count
     size: tuple[int, int]  # (height, width) that every frame is resized to
     info: "VideoInfo | None"  # None: a list of pictures
     frame: FrameSize | None = None  # what the size follows from; None: it is fixed

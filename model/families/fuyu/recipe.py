@@ -37,7 +37,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     shape = (vocab, spec.hidden)
     embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
     rope = MRope(
-        head_dim=spec.head_dim, theta=theta, sections=(spec.head_dim // 2,), device=ops.device, dtype=ops.dtype,
+        head_dim=spec.head_dim, theta=theta, rows=(0,) * (spec.head_dim // 2), device=ops.device, dtype=ops.dtype,
         turned=spec.turned,
     )  # fmt: skip
     model = MultimodalLM(

@@ -15,7 +15,7 @@ from model.weights import Weights
 
 TOWER, PROJECTOR = "vision_tower.", "multi_modal_projector."
 NAMES = RopeVitNames(
-    patch="patch_conv.weight",
+    patch="patch_conv",
     first_norm="ln_pre",
     blocks="transformer.layers",
     block=BlockNames(

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from configs.checkpoint import Checkpoint, ConfigSection
-from model.families.qwen2.bounds import frame_rules
-from model.families.qwen2.patches import PatchPictures, PatchSize, PatchVideos
-from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
-from model.media_tokens import MediaTokens, read_media_tokens
+from model.grids.bounds import frame_rules
+from model.grids.patches import PatchPictures, PatchSize, PatchVideos
+from model.grids.positions import TimeScale, mrope_positions, single_block, vision_positions
+from model.media_tokens import MediaTokens, vision_tokens
 from tokenization.chat.parts import Kind
 from tokenization.chat.tool_form import HERMES
 from tokenization.media.frame_sampling import FrameRules
@@ -16,19 +16,6 @@ from tokenization.placeholders import Layout
 from tokenization.processor import Measure, MediaHandler, Modality, TemplateProcessor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
-
-
-def vision_tokens(checkpoint: Checkpoint) -> MediaTokens:
-    return read_media_tokens(
-        checkpoint,
-        checkpoint.config,
-        {"image": (("image_token_id",), 151655), "video": (("video_token_id",), 151656)},
-        {
-            "vision_start_token_id": "<|vision_start|>",
-            "vision_end_token_id": "<|vision_end|>",
-            "vision_token_id": "<|vision_pad|>",
-        },
-    )
 
 
 class Qwen2Processor(TemplateProcessor):
@@ -65,7 +52,7 @@ class Qwen2Processor(TemplateProcessor):
         frames = frame_rules(checkpoint) if frames is None else frames
         self.handlers: Mapping[Kind, MediaHandler] = {
             "image": PatchPictures(checkpoint, patches, max_pixels),
-            "video": PatchVideos(checkpoint, patches, frames),
+            "video": PatchVideos(checkpoint, patches, frames, rules="rules of qwen-vl-utils"),
         }
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:

@@ -8,8 +8,10 @@ import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.families.qwen2.audio_features import FeatureExtractor
-from model.families.qwen2.bounds import frame_rules, pixel_bounds
-from model.families.qwen2.positions import (
+from model.families.qwen2.processor import Qwen2Processor
+from model.family import Family, PixelBounds, Transcription
+from model.grids.bounds import frame_rules, pixel_bounds
+from model.grids.positions import (
     Block,
     TimeScale,
     audio_positions,
@@ -19,8 +21,6 @@ from model.families.qwen2.positions import (
     single_block,
     vision_positions,
 )
-from model.families.qwen2.processor import Qwen2Processor
-from model.family import Family, PixelBounds, Transcription
 from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.boxes import TAGS
 from tokenization.chat.parts import Kind

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.qwen2.bounds import pixel_bounds
-from model.families.qwen2.processor import Qwen2Processor, vision_tokens
+from model.families.qwen2.processor import Qwen2Processor
 from model.family import Family
+from model.grids.bounds import pixel_bounds
+from model.media_tokens import vision_tokens
 from tokenization.chat.parts import Kind
 from tokenization.processor import Modality
 

@@ -8,7 +8,7 @@ from model.composition import MediaEncoders, compose
 from model.net.audio_tower import AudioTowerSpec
 from model.net.decoder import DecoderSpec
 from model.net.multimodal import MultimodalLM
-from model.net.rope import read_theta, rope_section
+from model.net.rope import in_blocks, read_sections, read_theta
 from model.net.rope_vit import FRAMES, RopeVitNames, RopeVitSpec
 from model.net.vision import BlockNames, BlockSpec, PixelSpec, read_pixels
 from model.ops.base import Ops
@@ -51,9 +51,10 @@ def build_language_model(
 ) -> MultimodalLM:
     """Take every tensor by its hub name; config: the keys around `text_config`. Raises CheckpointError."""
     text, spec = text_config(config), decoder_spec(config, defaults)
-    theta, sections = _rope(text, spec.head_dim, defaults.theta, mrope=mrope)
+    theta = read_theta(text, defaults.theta, ("mrope", "default") if mrope else ("default",))
+    rows = in_blocks(read_sections(text, spec.head_dim)) if mrope else None
     vocab = text.count("vocab_size", defaults.vocab)
-    return compose(ops, weights, spec, media_encoders, vocab=vocab, tied=tied, theta=theta, sections=sections)
+    return compose(ops, weights, spec, media_encoders, vocab=vocab, tied=tied, theta=theta, rows=rows)
 
 
 def decoder_spec(config: ConfigSection, defaults: TextDefaults = VISION_TEXT) -> DecoderSpec:
@@ -145,17 +146,3 @@ def pixel_specs(checkpoint: Checkpoint) -> dict[Kind, PixelSpec]:
     pictures = checkpoint.section("image_processor")
     videos = checkpoint.section("video_processor") or pictures
     return {"image": read_pixels(pictures), "video": read_pixels(videos)}
-
-
-def _rope(text: ConfigSection, head_dim: int, theta: float, *, mrope: bool) -> tuple[float, tuple[int, ...]]:
-    """(theta, sections)"""
-    theta = read_theta(text, theta, ("mrope", "default") if mrope else ("default",))
-    if not mrope:
-        return theta, (head_dim // 2,)
-    rope = rope_section(text)
-    sections = tuple(map(int, rope.numbers("mrope_section")))
-    if min(sections) < 0 or sum(sections) != head_dim // 2:
-        raise CheckpointError(
-            f"{rope.location}: mrope_section is {list(sections)}; three sections must add up to {head_dim // 2}"
-        )
-    return theta, sections

@@ -41,7 +41,7 @@ class Tower:
 
 def bounds(max_model_len: int = 100) -> Bounds:
     return Bounds(
-        vocab_size=50, hidden_size=8, itemsize=4, max_model_len=max_model_len, placeholder_ids={"image": PAD},
+        vocab_size=50, media_width=8, itemsize=4, max_model_len=max_model_len, placeholder_ids={"image": PAD},
         encoders={"image": Tower(torch.uint8), "video": Tower(torch.float32)}, variant=lambda n: n // 10,
     )  # fmt: skip
 

@@ -158,6 +158,8 @@ def test_activations(ops: Ops) -> None:
     wide = x.double()
     close(ops.quick_gelu(x.clone()), wide * torch.sigmoid(1.702 * wide), ops.dtype)
     close(ops.gelu(x), wide * (1 + torch.erf(wide / 2**0.5)) / 2, ops.dtype)
+    tanh = torch.tanh((2 / torch.pi) ** 0.5 * (wide + 0.044715 * wide**3))
+    close(ops.gelu_tanh(x), wide * (1 + tanh) / 2, ops.dtype)
     close(ops.relu_squared(x.clone()), wide.clamp(min=0) ** 2, ops.dtype)
     gate, up = wide[:, :6], wide[:, 6:]
     close(ops.swiglu(x), gate * torch.sigmoid(gate) * up, ops.dtype)

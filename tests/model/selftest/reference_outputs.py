@@ -169,6 +169,9 @@ _DEFINED: dict[str, Callable[[Case, Given], Sequence[Array]]] = {
     "swiglu": _swiglu,
     "quick_gelu": lambda _, g: [g["x"] * _sigmoid(1.702 * g["x"])],
     "gelu": lambda _, g: [g["x"] * (1 + np.vectorize(math.erf)(g["x"] / math.sqrt(2))) / 2],
+    "gelu_tanh": lambda _, g: [
+        g["x"] * (1 + np.tanh(math.sqrt(2 / math.pi) * (g["x"] + 0.044715 * g["x"] ** 3))) / 2
+    ],
     "relu_squared": lambda _, g: [np.where(g["x"] > 0, g["x"], 0) ** 2],
     "rotary": _rotary,
     "plan_attention": _paged,

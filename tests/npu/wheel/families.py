@@ -19,6 +19,7 @@ from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import write_qwen2_vl
+from tests.tiny.qwen3_vl import write_qwen3_vl
 from tests.tiny.vip_llava import write_vip_llava
 from tests.tokenization.worker_harness import url
 from tokenization.chat.parts import Media
@@ -39,6 +40,7 @@ FAMILIES = {
     "qwen2_5_vl": Family(write=write_qwen2_5_vl, media=("image", "video")),
     "qwen2_audio": Family(write=write_qwen2_audio, media=("audio",)),
     "qwen2_5_omni": Family(write=write_qwen2_5_omni, media=("image", "video", "audio")),
+    "qwen3_vl": Family(write=write_qwen3_vl, media=("image", "video")),
     "llava": Family(write=write_llava, media=("image",)),
     "fuyu": Family(write=write_fuyu, media=("image",)),
     "vip_llava": Family(write=write_vip_llava, media=("image",)),

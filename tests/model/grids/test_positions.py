@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from model.families.qwen2.positions import (
+from model.grids.positions import (
     Grid,
     TimeScale,
     audio_positions,

@@ -7,8 +7,8 @@ import numpy as np
 
 from configs.checkpoint import Checkpoint, ConfigSection
 from configs.serve import MediaConfig
-from model.families.qwen2.bounds import image_bounds
-from model.families.qwen2.largest import largest_area, largest_video
+from model.grids.bounds import image_bounds
+from model.grids.largest import largest_area, largest_video
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
 from tokenization.chat.parts import Kind
@@ -48,9 +48,9 @@ class PatchSize:
             reduced=reduced,
         )  # fmt: skip
 
-    def expect_of(self, section: ConfigSection) -> None:
-        """Raises CheckpointError for a processor's file that cuts otherwise."""
-        section.expect("patch_size", (self.side,), 14)
+    def expect_of(self, section: ConfigSection, side: int = 14) -> None:
+        """Raises CheckpointError for a processor's file that cuts otherwise. side: its class's default."""
+        section.expect("patch_size", (self.side,), side)
         section.expect("merge_size", (self.merge,), 2)
         section.expect("temporal_patch_size", (FRAME_FACTOR,), FRAME_FACTOR)
         section.expect("resample", (3,), 3)
@@ -115,11 +115,13 @@ class PatchPictures(MediaHandler):
 
 
 class PatchVideos(MediaHandler):
-    def __init__(self, checkpoint: Checkpoint, patches: PatchSize, frames: FrameRules) -> None:
-        """Raises CheckpointError."""
+    def __init__(
+        self, checkpoint: Checkpoint, patches: PatchSize, frames: FrameRules, *, rules: str, side: int = 14,
+    ) -> None:  # fmt: skip
+        """side: of a patch by the processor's class; rules: whose they are, for people. Raises CheckpointError."""
         section = checkpoint.section("video_processor")
-        patches.expect_of(section)
-        self.origin = section.origin("rules of qwen-vl-utils")
+        patches.expect_of(section, side)
+        self.origin = section.origin(rules)
         self._patches, self._frames = patches, frames
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:

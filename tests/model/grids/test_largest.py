@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs.serve import MediaConfig
-from model.families.qwen2.largest import largest_area, largest_video
+from model.grids.largest import largest_area, largest_video
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import FrameSize
 from tokenization.media.smart_resize import MAX_ASPECT, smart_resize

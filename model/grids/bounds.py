@@ -1,21 +1,24 @@
 """How large a picture and a frame may be, and which frames are looked at, by what a checkpoint says of them."""
 
+import msgspec
+
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.family import PixelBounds
 from tokenization.media.frame_sampling import PUBLISHED, FrameRules
 
 
-def frame_rules(checkpoint: Checkpoint) -> FrameRules:
-    """By what the checkpoint says of videos. Raises CheckpointError for bounds that no frame can keep."""
+def frame_rules(checkpoint: Checkpoint, published: FrameRules = PUBLISHED) -> FrameRules:
+    """By what the checkpoint says of videos, else the class's. Raises CheckpointError for what no frame can keep."""
     file = checkpoint.section("video_processor")
     size = file.child("size")
-    fewest = size.count("shortest_edge", size.count("min_pixels", PUBLISHED.min_pixels))
-    most = size.count("longest_edge", size.count("max_pixels", PUBLISHED.max_pixels))
+    fewest = size.count("shortest_edge", size.count("min_pixels", published.min_pixels))
+    most = size.count("longest_edge", size.count("max_pixels", published.max_pixels))
     most = file.count("max_pixels", most)
-    rules = FrameRules(
-        fps=file.positive("fps", PUBLISHED.fps),
-        min_frames=file.count("min_frames", PUBLISHED.min_frames),
-        max_frames=file.count("max_frames", PUBLISHED.max_frames),
+    rules = msgspec.structs.replace(
+        published,
+        fps=file.positive("fps", published.fps),
+        min_frames=file.count("min_frames", published.min_frames),
+        max_frames=file.count("max_frames", published.max_frames),
         min_pixels=min(file.count("min_pixels", fewest), most),
         max_pixels=most,
     )
@@ -38,7 +41,10 @@ def image_bounds(checkpoint: Checkpoint) -> tuple[int, int]:
 def pixel_bounds(
     checkpoint: Checkpoint, config: ConfigSection | None = None, frames: FrameRules | None = None
 ) -> PixelBounds:
-    """What the checkpoint's own files allow a picture and a frame. config, frames: as of `Qwen2Processor`."""
+    """What the checkpoint's own files allow a picture and a frame.
+
+    config: the model's own keys, None: config.json; frames: None: `frame_rules`.
+    """
     vision = (config or checkpoint.config).child("vision_config")
     frames = frame_rules(checkpoint) if frames is None else frames
     side = vision.count("patch_size", 14) * vision.count("spatial_merge_size", 2)
