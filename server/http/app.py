@@ -17,6 +17,7 @@ from server.http.health import LOOK, DownloadProgress, MetricsPage, add_probe_ro
 from server.http.long_texts import Raw
 from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
+from server.http.pages import add_pages
 from server.http.reading import BodyReader, require_json
 from server.http.responses import JsonAnswer, json_response, model_response, written
 from server.http.routes.answer_fields import system_fingerprint
@@ -54,21 +55,25 @@ log = logging.getLogger("pixelferry.http")
 def create_app(
     service: RequestService, bodies: BodyBudget, *, version: str = "", keys: ApiKeys | None = None,
     origins: Sequence[str] = (), hosts: Sequence[str] | None = None, root_path: str | None = None,
+    page: bool = True,
 ) -> FastAPI:  # fmt: skip
     """The ASGI application. `bodies` counts the bytes of request bodies that are held; without `keys` all may ask.
 
     version: of Pixelferry; origins: of web pages whose scripts may read the answers, "*" for all; hosts: by which
-    clients may call this server, beside the names of this machine for itself, None for all.
+    clients may call this server, beside the names of this machine for itself, None for all; page: whether there are
+    pages for a browser.
     """
     app = _bare_app(
         service.metrics, bodies, traces=service.traces, keys=keys, hosts=hosts, origins=origins, root_path=root_path
     )
     requests = RequestReader(service, version)
     add_chat_routes(app, requests)
-    page, admission = MetricsPage(service, bodies), service.admission
-    add_probe_routes(app, partial(readiness, service), page.made, lambda: admission.n_active, version)
+    metrics, admission = MetricsPage(service, bodies), service.admission
+    add_probe_routes(app, partial(readiness, service), metrics.made, lambda: admission.n_active, version)
     add_text_routes(app, requests)
     add_model_routes(app, requests)
+    if page:
+        add_pages(app)
     return app
 
 

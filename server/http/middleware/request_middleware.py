@@ -19,6 +19,7 @@ from server.http.connection.request_body import BodyBudget, RequestBody
 from server.http.errors import error_response
 from server.http.middleware.addresses import LOCAL, check_host, client_of_address
 from server.http.middleware.keys import OPEN_PATHS, ApiKeys, check_key
+from server.http.pages import PATHS
 from server.logs.access import log_answer
 from server.metrics import Metrics
 from server.request_context import RequestContext
@@ -126,7 +127,7 @@ class RequestMiddleware:
             if is_open:
                 return None
             # A browser asks by OPTIONS whether it may send a key: no route runs for it.
-            if self._keys is not None and scope["method"] != "OPTIONS":
+            if self._keys is not None and scope["method"] != "OPTIONS" and scope["path"] not in PATHS:
                 answer.context.key = check_key(head.authorizations, self._keys)
                 client = f"key {answer.context.key}"
             else:
