@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test faults test-npu layouts clients contract vllm-tests long check fmt docs wheels embedded media resaved known bench-preprocess
+.PHONY: help venv serve test faults test-npu layouts clients contract vllm-tests pages long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make clients              what others wrote (OpenAI's SDK, LangChain, LiteLLM ...) against a running server"
 	@echo "make contract             schemathesis asks a running server thousands of questions from its OpenAPI document"
 	@echo "make vllm-tests           vLLM's own HTTP tests, unchanged, against running servers"
+	@echo "make pages                the page at / in Chromium, where there is one"
 	@echo "make long                 the tests that take longer"
 	@echo "make check                formatting, lint, types, import law, docs map, wheels of the pins"
 	@echo "make fmt                  format, and mend what ruff can"
@@ -105,6 +106,16 @@ build/schemas: $(STAMP) Makefile
 	$(BIN)/python -m pip download --quiet --no-deps --no-binary jsonschema --dest $@ jsonschema==4.26.0
 	tar -xzf $@/jsonschema-4.26.0.tar.gz -C $@
 	@touch $@
+
+# Playwright and axe-core, apart from .venv; Chromium comes from the package manager, where it may.
+build/pages: $(STAMP) Makefile
+	$(BIN)/python -m pip install --quiet --upgrade --target $@ playwright==1.56.0 greenlet==3.2.4 pyee==13.0.0
+	cd $@ && npm pack --silent axe-core@4.11.0 && tar -xzf axe-core-4.11.0.tgz
+	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; } || true
+	@touch $@
+
+pages: build/pages
+	PYTHONPATH=build/pages $(BIN)/python -m pytest -m pages $(ARGS)
 
 long: $(STAMP) build/reference build/schemas
 	$(BIN)/python -m pytest -m long --timeout 3600 -o faulthandler_timeout=0 $(ARGS)

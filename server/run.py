@@ -216,6 +216,7 @@ class Server:
         app = create_app(
             self._service, BodyBudget(config, self._connections.clock), version=version(), keys=self._keys,
             origins=config.allowed_origins, hosts=hosts_of(config, sock), root_path=config.root_path,
+            page=config.page == "on",
         )  # fmt: skip
         return HttpServer(app, config, self._connections, self._metrics)
 

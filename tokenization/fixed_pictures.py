@@ -89,4 +89,5 @@ class FixedPictures(MediaHandler):
     @property
     def _picture(self) -> Measure:
         shape = (self.side**2, 3 * self.patch**2)
-        return Measure(kind="image", grid=(1, self.side, self.side), shape=shape, n_tokens=self.n_tokens)
+        grid, resized = (1, self.side, self.side), (self.pixels, self.pixels)
+        return Measure(kind="image", grid=grid, shape=shape, n_tokens=self.n_tokens, resized=resized)

@@ -35,6 +35,7 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[tuple[int, int], ...]  # (start, length) runs of placeholders in input_ids
     grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
+    seen: tuple[int, int] | None = None  # (width, height) in pixels of a picture or a frame as the model sees it
     seconds_per_grid: float | None = None  # of a video: between two temporal grids
     param: str = ""  # the field that it came from
     reduced: Reduced | None = None  # None: no bound of the server made it smaller

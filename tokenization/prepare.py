@@ -176,7 +176,7 @@ class _Preparation:
         keys = self._keys() or [b""] * len(self._measures)
         media = tuple(
             MediaItem(
-                kind=measure.kind, spans=spans, grid=measure.grid, size=measure.size,
+                kind=measure.kind, spans=spans, grid=measure.grid, size=measure.size, seen=measure.seen,
                 seconds_per_grid=measure.video.seconds_per_grid if measure.video else None,
                 param=source.param, reduced=measure.reduced, key=key,
             )

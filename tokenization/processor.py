@@ -56,8 +56,9 @@ class Measure:
     n_tokens: int
     dtype: Literal["uint8", "float32"] = "uint8"  # of that array
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
-    # (height, width) that a picture is scaled to in pixels, where its grid, which padding may fill, does not tell.
-    resized: tuple[int, int] | None = None
+    resized: tuple[int, int] | None = (
+        None  # (height, width) in pixels that the model sees of a picture, without padding
+    )
     video: VideoPlan | None = None  # of a video: which frames, and how far apart
     # Of an audio: float32 [n], mono at 16 kHz. Only decoding tells how long a sound is, so it is done by then.
     sound: np.ndarray | None = field(default=None, compare=False, repr=False)
@@ -68,6 +69,12 @@ class Measure:
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def seen(self) -> tuple[int, int] | None:
+        """(width, height) in pixels that the model sees of a picture, or of each frame; None of a sound."""
+        found = self.resized if self.video is None else self.video.size
+        return None if found is None else found[::-1]
 
     @property
     def n_added(self) -> int:

@@ -45,7 +45,7 @@ class PatchSize:
         shape = (math.prod(grid), 3 * frames * self.side**2)
         return Measure(
             kind=kind, grid=grid, shape=shape, n_tokens=n_tokens(grid, self.merge), size=size, video=video,
-            reduced=reduced,
+            resized=(grid[1] * self.side, grid[2] * self.side), reduced=reduced,
         )  # fmt: skip
 
     def expect_of(self, section: ConfigSection, side: int = 14) -> None:

@@ -18,6 +18,7 @@ from server.http.long_texts import Raw
 from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
 from server.http.openapi.document import add_document_routes
+from server.http.pages import add_pages
 from server.http.reading import BodyReader, require_json
 from server.http.responses import JsonAnswer, encoded, json_response, model_response, plain_answer, written
 from server.http.routes.answer_fields import system_fingerprint
@@ -60,23 +61,27 @@ log = logging.getLogger("pixelferry.http")
 def create_app(
     service: RequestService, bodies: BodyBudget, *, version: str = "", keys: ApiKeys | None = None,
     origins: Sequence[str] = (), hosts: Sequence[str] | None = None, root_path: str | None = None,
+    page: bool = True,
 ) -> FastAPI:  # fmt: skip
     """The ASGI application. `bodies` counts the bytes of request bodies that are held; without `keys` all may ask.
 
     version: of Pixelferry; origins: of web pages whose scripts may read the answers, "*" for all; hosts: by which
-    clients may call this server, beside the names of this machine for itself, None for all.
+    clients may call this server, beside the names of this machine for itself, None for all; page: whether there are
+    pages for a browser.
     """
     app = _bare_app(
         service.metrics, bodies, version, root_path, traces=service.traces, keys=keys, hosts=hosts, origins=origins
     )
     requests = RequestReader(service, version)
     add_chat_routes(app, requests)
-    page, admission = MetricsPage(service, bodies), service.admission
-    add_probe_routes(app, partial(readiness, service), page.made, lambda: admission.n_active, version)
+    metrics, admission = MetricsPage(service, bodies), service.admission
+    add_probe_routes(app, partial(readiness, service), metrics.made, lambda: admission.n_active, version)
     add_message_routes(app, requests)
     add_transcription_route(app, requests, origins)
     add_text_routes(app, requests)
     add_model_routes(app, requests)
+    if page:
+        add_pages(app)
     return app
 
 

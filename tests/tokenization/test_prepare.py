@@ -98,6 +98,7 @@ def test_pixels_lie_where_the_words_lead(harness: WorkerHarness, processor: Proc
         assert (done.input_ids[start + 2 : start + length] == pad).all() and min(words) < 0 > max(words)
         shape = decode_shape_from_int64(words[1])
         assert shape == (item.grid[1] * item.grid[2], 588)
+        assert item.seen == (14 * item.grid[2], 14 * item.grid[1])
         found.append(read_segment(harness.root, decode_shm_name_from_int64(words[0]), shape, np.uint8))
     assert found[0].tobytes() == found[2].tobytes() and found[0].std() > 10 < found[1].std()
     assert {modality: set(stages) for modality, stages in done.seconds.items()} == {

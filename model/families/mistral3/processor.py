@@ -63,6 +63,7 @@ class Mistral3Pictures(ShrunkPictures):
         return Measure(
             kind="image", grid=(1, rows * merge, columns * merge), shape=(rows * columns * merge**2, 3 * patch**2),
             n_tokens=rows * columns, n_delimiters=rows, size=size, reduced=reduced,
+            resized=(rows * merge * patch, columns * merge * patch),
         )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from server.http.errors import ANTHROPIC, error_response
 from server.http.middleware.addresses import LOCAL, check_host, client_of_address
 from server.http.middleware.key_limits import RATE_HEADERS, KeyPlace
 from server.http.middleware.keys import OPEN_PATHS, ApiKeys, check_key
+from server.http.pages import PATHS
 from server.logs.access import log_answer
 from server.metrics import Metrics
 from server.request_context import RequestContext
@@ -131,7 +132,7 @@ class RequestMiddleware:
             if is_open:
                 return None
             # A browser asks by OPTIONS whether it may send a key: no route runs for it.
-            if self._keys is not None and scope["method"] != "OPTIONS":
+            if self._keys is not None and scope["method"] != "OPTIONS" and scope["path"] not in PATHS:
                 key, limits = check_key(head.authorizations, self._keys), self._keys.limits
                 answer.context.key = key.digest.hex()
                 client = f"key {answer.context.key}"

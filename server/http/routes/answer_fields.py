@@ -35,6 +35,17 @@ def usage(prepared: Prepared, n_tokens: int, context: RequestContext, *, so_far:
     return found
 
 
+def media_json(prepared: Prepared) -> list[dict[str, Any]]:
+    """What each medium became, in their order: its tokens, and in pixels what the model sees of it or of each frame."""
+    found = []
+    for item in prepared.media:
+        entry: dict[str, Any] = {"kind": item.kind, "tokens": sum(length for _, length in item.spans)}
+        if item.seen is not None:
+            entry["width"], entry["height"] = item.seen
+        found.append(entry)
+    return found
+
+
 def total(n_prompt: int, n_tokens: int, details: Mapping[str, int]) -> dict[str, Any]:
     """Token counts of one or more prompts and of their answers. details: parts of the prompts."""
     return {

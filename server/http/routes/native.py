@@ -10,7 +10,7 @@ from configs.nearest import did_you_mean
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
-from server.http.routes.answer_fields import call_json, logprob_entries, usage
+from server.http.routes.answer_fields import call_json, logprob_entries, media_json, usage
 from server.http.routes.structured import FORMS, read_grammar
 from server.http.validation import BodyFields, validated
 from server.request_context import RequestContext
@@ -91,11 +91,15 @@ class NativeSerializer:
     _grounded: Grounded | None = None
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
-        counts = usage(prepared, n_tokens, self.context)
+        counts = self._counts(prepared, n_tokens)
         if self.n == 1:
-            return {"id": self.answer_id, **self._body(answers[0]), "usage": counts}
+            return {"id": self.answer_id, **self._body(answers[0]), **counts}
         bodies = LazyList(lambda: ({"index": i, **self._body(whole)} for i, whole in enumerate(answers)))
-        return {"id": self.answer_id, "answers": bodies, "usage": counts}
+        return {"id": self.answer_id, "answers": bodies, **counts}
+
+    def _counts(self, prepared: Prepared, n_tokens: int) -> dict[str, Any]:
+        counts: dict[str, Any] = {"usage": usage(prepared, n_tokens, self.context)}
+        return counts | {"media": media_json(prepared)} if prepared.media else counts
 
     def _body(self, whole: Delta) -> dict[str, Any]:
         body: dict[str, Any] = {"text": whole.text, "finish_reason": whole.finish}
@@ -120,8 +124,8 @@ class NativeSerializer:
         return data({"id": self.answer_id, **self._body(alone)})
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
-        counts = usage(prepared, n_tokens, self.context)
-        body: dict[str, Any] = {"id": self.answer_id, "text": "", "finish_reason": self._finish, "usage": counts}
+        body: dict[str, Any] = {"id": self.answer_id, "text": "", "finish_reason": self._finish}
+        body |= self._counts(prepared, n_tokens)
         if self._grounded is not None:
             body |= self._grounded.as_json()
         return data(body)

@@ -75,7 +75,8 @@ def test_boxes_stand_beside_the_text(tokenizer: BPETokenizer) -> None:
     events = parse_all(serializer.event(ACCEPTED, delta) for delta in deltas)
     assert not any(set(BESIDE) & set(event) for event in events)
     last = parse(serializer.closing(ACCEPTED, 3))
-    assert last == {"id": "chat-1", "text": "", "finish_reason": "stop", "usage": plain["usage"], **BESIDE}
+    told = {name: plain[name] for name in ("usage", "media")}
+    assert last == {"id": "chat-1", "text": "", "finish_reason": "stop", **told, **BESIDE}
 
 
 def test_boxes_of_several_answers_stand_in_each(tokenizer: BPETokenizer) -> None:
@@ -85,7 +86,18 @@ def test_boxes_of_several_answers_stand_in_each(tokenizer: BPETokenizer) -> None
     assert [{key: answer[key] for key in BESIDE} for answer in answers] == [BESIDE, BESIDE]
     events = parse_all(serializer.event(ACCEPTED, delta) for delta in deltas)
     assert [set(BESIDE) <= set(event) for event in events] == [event["finish_reason"] is not None for event in events]
-    assert set(parse(serializer.closing(ACCEPTED, 4))) == {"id", "text", "finish_reason", "usage"}
+    assert set(parse(serializer.closing(ACCEPTED, 4))) == {"id", "text", "finish_reason", "usage", "media"}
+
+
+def test_each_medium_is_told_as_the_model_sees_it(tokenizer: BPETokenizer) -> None:
+    """In pixels, where it has any; an answer to text alone has no such field."""
+    first, second = ACCEPTED.media
+    seen = replace(ACCEPTED, media=(replace(first, seen=(224, 168)), replace(second, kind="audio")))
+    serializer = NativeSerializer("chat-1", tokenizer, RequestContext(), logprobs=False)
+    assert answered(serializer, seen, collected(DELTAS))["media"] == [
+        {"kind": "image", "tokens": 2, "width": 224, "height": 168}, {"kind": "audio", "tokens": 2},
+    ]  # fmt: skip
+    assert "media" not in answered(serializer, replace(ACCEPTED, media=()), collected(DELTAS))
 
 
 def test_a_bare_list_is_what_is_put_in() -> None:

@@ -1,0 +1,512 @@
+"use strict";
+// The chat page: a conversation, what is about to be asked, and the stream of an answer.
+
+const $ = (id) => document.getElementById(id);
+const KINDS = { image: "image", video: "video", audio: "audio" };
+const SAMPLES = [
+  { file: "red-circle.png", type: "image/png", en: "What is this?", zh: "这是什么？" },
+  { file: "red-circle.png", type: "image/png", en: "Where is the red circle?", zh: "红色圆形在哪里？" },
+  { file: "shapes.png", type: "image/png", en: "How many shapes are there?", zh: "有几个图形？" },
+  { file: "number.png", type: "image/png", en: "What number is it?", zh: "这是什么数字？" },
+  { file: "moving-right.mp4", type: "video/mp4", en: "Which way does it move?", zh: "它往哪个方向移动？" },
+  { file: "three-beeps.wav", type: "audio/wav", en: "How many beeps are there?", zh: "有几声哔声？" },
+];
+const SIGNS = { video: "▶", audio: "♪" };
+const LONGEST = 4000; // characters of one block of an answer: a longer one would be laid out again with each token
+
+let taken = new Set(["text"]); // what the served model takes
+let turns = []; // {role: "user", parts} and {role: "model", said, ...}
+let chosen = []; // media of the next question
+let running = null; // the AbortController of the answer that is being written
+
+const at = (path) => new URL(path, document.baseURI).href;
+
+// ---- media ----
+
+function kindOf(file) {
+  const kind = (file.type || "").split("/")[0];
+  if (kind in KINDS) return kind;
+  const end = file.name.toLowerCase().split(".").pop();
+  if (["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"].includes(end)) return "image";
+  if (["mp4", "mov", "mkv", "webm", "avi", "ts"].includes(end)) return "video";
+  if (["wav", "mp3", "flac", "ogg", "opus", "m4a", "aac"].includes(end)) return "audio";
+  return null;
+}
+
+function choose(files) {
+  const wrong = [];
+  for (const file of files) {
+    const kind = kindOf(file);
+    if (kind === null) wrong.push(say("unknownKind", { name: file.name }));
+    else if (!taken.has(kind)) wrong.push(say("notTaken", { name: file.name, kind: say(kind) }));
+    else chosen.push({ kind, file, name: file.name || `${kind}.${file.type.split("/")[1] ?? "bin"}`, url: URL.createObjectURL(file) });
+  }
+  trouble(wrong.join(" "));
+  showChosen();
+}
+
+function preview(part) {
+  if (part.kind === "image") return make("img", { src: part.url, alt: part.name, decoding: "async" });
+  const one = make(part.kind, { src: part.url, controls: true, preload: "metadata", "aria-label": part.name });
+  one.muted = part.kind === "video";
+  return one;
+}
+
+function showChosen() {
+  $("chosen").replaceChildren(...chosen.map((part) => make("li", {}, preview(part), make("button", {
+    type: "button", "aria-label": `${say("remove")} ${part.name}`, title: say("remove"),
+    click: () => { chosen = chosen.filter((one) => one !== part); showChosen(); $("text").focus(); },
+  }, "✕"))));
+}
+
+// ---- an answer's text: tags of boxes are no words ----
+
+/** Writes an answer as it grows. What lies between <ref> and </ref> is marked; boxes themselves are not shown. */
+class AnswerText {
+  constructor(element) {
+    this.element = element;
+    this.held = ""; // what may be the beginning of a tag
+    this.inBox = false;
+    this.mark = null;
+    this.marks = [];
+    this.block();
+  }
+
+  block() {
+    this.line = make("span");
+    this.node = document.createTextNode("");
+    this.line.append(this.node);
+    this.element.append(this.line);
+    this.length = 0;
+  }
+
+  write(text) {
+    const whole = this.held + text;
+    let from = 0;
+    const tags = /<(\/?)(ref|box|quad)>/g;
+    for (let tag = tags.exec(whole); tag; tag = tags.exec(whole)) {
+      this.put(whole.slice(from, tag.index));
+      from = tags.lastIndex;
+      if (tag[2] !== "ref") this.inBox = !tag[1];
+      else if (tag[1]) this.mark = null;
+      else { this.mark = make("mark"); this.marks.push(this.mark); this.line.append(this.mark); }
+    }
+    const begun = whole.slice(from).match(/<\/?[a-z]{0,4}$/);
+    const end = begun ? from + begun.index : whole.length;
+    this.put(whole.slice(from, end));
+    this.held = whole.slice(end);
+  }
+
+  put(text) {
+    if (!text || this.inBox) return;
+    if (this.mark) return this.mark.append(text);
+    if (this.line.lastChild !== this.node) { this.node = document.createTextNode(""); this.line.append(this.node); }
+    this.node.appendData(text);
+    this.length += text.length;
+    if (this.length > LONGEST) this.block();
+  }
+
+  end() {
+    this.mark = null;
+    this.inBox = false;
+    this.put(this.held);
+    this.held = "";
+  }
+}
+
+// ---- turns ----
+
+function figure(part, turn) {
+  const cost = turn.media?.get(part);
+  const facts = cost ? [say("medium", cost), ...(cost.width ? [say("sized", cost)] : [])] : [];
+  const shown = part.kind === "image" ? make("span", { class: "picture" }, preview(part)) : preview(part);
+  return make("figure", {}, shown, make("figcaption", {}, part.name, facts.length ? ` · ${facts.join(" · ")}` : "",
+    " ", make("a", { href: part.url, download: part.name, "aria-label": `${say("save")} ${part.name}`, title: say("save") }, "⤓")));
+}
+
+function drawUser(turn) {
+  const media = turn.parts.filter((part) => part.file);
+  const text = turn.parts.filter((part) => !part.file).map((part) => part.text).join("\n");
+  turn.figures = new Map(media.map((part) => [part, figure(part, turn)]));
+  turn.item.replaceChildren(
+    make("span", { class: "unseen" }, `${say("you")}: `),
+    make("div", { class: "media" }, ...turn.figures.values()),
+    make("div", { class: "text" }, text),
+    make("div", { class: "acts" }, make("button", { type: "button", click: () => edit(turn) }, say("edit"))),
+  );
+}
+
+/** Draw an answer that has ended, or that is about to begin. */
+function drawModel(turn) {
+  turn.text = make("div", { class: "text" });
+  turn.facts = make("p", { class: "facts quiet" });
+  turn.acts = make("div", { class: "acts" });
+  turn.item.replaceChildren(make("span", { class: "unseen" }, `${say("model")}: `), turn.text, turn.facts, turn.acts);
+  turn.writer = new AnswerText(turn.text);
+  turn.writer.write(turn.said);
+  if (turn.ended) endModel(turn);
+}
+
+function endModel(turn) {
+  turn.writer.end();
+  turn.text.classList.remove("waiting");
+  const facts = [];
+  if (turn.usage) {
+    const { prompt_tokens: prompt, completion_tokens: written, prompt_tokens_details: details } = turn.usage;
+    const spent = (turn.last - turn.first) / 1000;
+    facts.push(say("facts", {
+      prompt, written, cached: details?.cached_tokens ?? 0, first: ((turn.first - turn.begun) / 1000).toFixed(2),
+      rate: written > 1 && spent > 0 ? ((written - 1) / spent).toFixed(1) : "–",
+    }));
+  }
+  if (turn.finish === "length") facts.push(say("length"));
+  if (turn.finish === "stopped") facts.push(say("stopped"));
+  if (!turn.said && !turn.error) facts.unshift(say("noAnswer"));
+  turn.facts.textContent = facts.join(" · ");
+  if (turn.error) turn.facts.before(make("p", { class: "wrong" }, turn.error));
+  tieBoxes(turn);
+  const copied = make("div");
+  const programs = make("select", {
+    "aria-label": say("copyAs"), change: (event) => { copyAs(event.target.value, turn, copied); event.target.value = ""; },
+  }, make("option", { value: "" }, say("copyAs")), ...Object.keys(PROGRAMS).map((name) => make("option", {}, name)));
+  turn.acts.replaceChildren(make("button", { type: "button", click: () => retry(turn) }, say("retry")), programs);
+  turn.acts.after(copied);
+}
+
+/** Boxes onto their pictures; a word and its box light up together. */
+function tieBoxes(turn) {
+  const users = turn.asked.filter((one) => one.role === "user");
+  const pictures = users.flatMap((one) => one.parts.filter((part) => part.kind === "image").map((part) => one.figures.get(part)));
+  const marks = [...turn.writer.marks];
+  for (const box of turn.boxes ?? []) {
+    const holder = pictures[box.picture]?.querySelector(".picture");
+    if (!holder) continue;
+    const at = box.ref === null ? -1 : marks.findIndex((mark) => mark.textContent === box.ref);
+    const mark = at < 0 ? null : marks.splice(at, 1)[0];
+    const image = holder.querySelector("img");
+    const draw = () => drawBox(holder, image, box, mark, turn);
+    if (image.complete && image.naturalWidth) draw();
+    else image.addEventListener("load", draw, { once: true });
+  }
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function drawBox(holder, image, box, mark, turn) {
+  const [width, height] = [image.naturalWidth, image.naturalHeight];
+  let svg = holder.querySelector("svg");
+  if (!svg) {
+    svg = document.createElementNS(SVG, "svg");
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("preserveAspectRatio", "none");
+    svg.setAttribute("aria-hidden", "true");
+    holder.append(svg);
+  }
+  const points = box.kind === "box"
+    ? [box.points[0], [box.points[1][0], box.points[0][1]], box.points[1], [box.points[0][0], box.points[1][1]]]
+    : box.points;
+  const group = document.createElementNS(SVG, "g");
+  const shape = document.createElementNS(SVG, "polygon");
+  shape.setAttribute("points", points.map((point) => point.join(",")).join(" "));
+  group.append(shape);
+  svg.append(group);
+  const label = box.ref && make("span", { class: "label" }, box.ref);
+  if (label) {
+    label.style.left = `${(100 * Math.min(...points.map((p) => p[0]))) / width}%`;
+    label.style.top = `${(100 * Math.min(...points.map((p) => p[1]))) / height}%`;
+    holder.append(label);
+  }
+  (turn.drawn ??= []).push(group, ...(label ? [label] : []));
+  const light = (on) => () => { group.classList.toggle("on", on); mark?.classList.toggle("on", on); };
+  if (mark) mark.tabIndex = 0;
+  for (const one of mark ? [mark, group] : [group]) {
+    for (const [event, on] of [["mouseenter", true], ["mouseleave", false], ["focus", true], ["blur", false]]) {
+      one.addEventListener(event, light(on));
+    }
+  }
+}
+
+function add(turn) {
+  turn.item = make("li", { class: turn.role });
+  turns.push(turn);
+  $("turns").append(turn.item);
+  $("welcome").hidden = true;
+}
+
+/** Take turns away from this one on. */
+function cutAt(index) {
+  for (const turn of turns.splice(index)) {
+    for (const one of turn.drawn ?? []) one.remove();
+    turn.item.remove();
+  }
+  $("welcome").hidden = turns.length > 0;
+}
+
+function edit(turn) {
+  if (running) running.abort();
+  chosen = turn.parts.filter((part) => part.file);
+  $("text").value = turn.parts.filter((part) => !part.file).map((part) => part.text).join("\n");
+  cutAt(turns.indexOf(turn));
+  showChosen();
+  $("text").focus();
+}
+
+function retry(turn) {
+  if (running) return;
+  cutAt(turns.indexOf(turn));
+  answer();
+}
+
+// ---- asking ----
+
+function trouble(text) {
+  $("trouble").textContent = text;
+  $("trouble").hidden = !text;
+}
+
+function parameters() {
+  const found = {};
+  for (const name of ["max_tokens", "temperature", "top_p", "top_k", "seed"]) {
+    if ($(name).value !== "") found[name] = Number($(name).value);
+  }
+  if ($("stop_text").value) found.stop = $("stop_text").value;
+  return found;
+}
+
+function ask() {
+  if (running) return;
+  const text = $("text").value.trim();
+  if (!text && !chosen.length) return;
+  trouble("");
+  const turn = { role: "user", parts: [...chosen, ...(text ? [{ kind: "text", text }] : [])] };
+  add(turn);
+  drawUser(turn);
+  chosen = [];
+  $("text").value = "";
+  showChosen();
+  answer();
+}
+
+/** The sentence of an error as the server told it, with its field and the request's id. */
+function sentence(error, id, wait) {
+  const facts = [];
+  if (error.param) facts.push(`${say("field")}: ${error.param}`);
+  if (id) facts.push(`${say("request")}: ${id}`);
+  if (wait) facts.push(say("wait", { n: wait }));
+  return error.message + (facts.length ? ` (${facts.join("; ")})` : "");
+}
+
+async function answer() {
+  const settings = { parameters: parameters(), system: $("system").value };
+  const failed = (i) => turns[i]?.role === "model" && !turns[i].said; // it and its question are not told again
+  const asked = turns.filter((_, i) => !failed(i) && (i === turns.length - 1 || !failed(i + 1)));
+  const turn = { role: "model", said: "", begun: performance.now(), first: 0, last: 0, settings, asked };
+  add(turn);
+  drawModel(turn);
+  turn.text.classList.add("waiting");
+  running = new AbortController();
+  $("stop").hidden = false;
+  $("send").disabled = true;
+  turn.item.scrollIntoView({ block: "nearest" });
+  try {
+    for (const one of asked) for (const part of one.parts ?? []) if (part.file) part.data ??= await dataUrl(part.file);
+    const body = JSON.stringify(bodyOf(asked, settings.parameters, settings.system, (part) => part.data));
+    turn.begun = performance.now();
+    const response = await fetch(at("chat"), {
+      method: "POST", headers: withKey({ "Content-Type": "application/json" }), body, signal: running.signal,
+    });
+    if (!response.ok) await refused(response, turn);
+    else await stream(response, turn);
+  } catch (error) {
+    if (error.name === "AbortError") turn.finish = "stopped";
+    else turn.error = turn.first ? say("broke") : say("gone");
+  }
+  turn.ended = true;
+  running = null;
+  $("stop").hidden = true;
+  $("send").disabled = false;
+  if (!turn.item.isConnected) return; // it was taken away
+  showCosts(turn);
+  endModel(turn);
+  $("told").textContent = turn.error ?? `${say("answered")} ${turn.text.textContent.slice(0, 2000)}`;
+}
+
+async function refused(response, turn) {
+  let error = { message: `HTTP ${response.status}` };
+  try { error = (await response.json()).error ?? error; } catch { /* no JSON: the status says it */ }
+  turn.error = sentence(error, response.headers.get("x-request-id"), response.headers.get("retry-after"));
+  if (response.status === 401) askForKey(() => retry(turn));
+}
+
+async function stream(response, turn) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  let whole = false;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    const lines = (held + value).split("\n");
+    held = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith("data: [DONE]")) whole = true;
+      else if (line.startsWith("data: ")) whole = heard(JSON.parse(line.slice(6)), turn, response) || whole;
+    }
+  }
+  if (!whole) turn.error ??= say("broke");
+}
+
+/** One event of a stream; true: it is an error, which ends it. */
+function heard(event, turn, response) {
+  if (event.error) {
+    turn.error = sentence(event.error, response.headers.get("x-request-id"));
+    return true;
+  }
+  if (event.usage) {
+    turn.usage = event.usage;
+    turn.boxes = event.boxes;
+    turn.costs = event.media;
+  } else {
+    turn.last = performance.now();
+    turn.first ||= turn.last;
+  }
+  if (event.finish_reason) turn.finish = event.finish_reason;
+  if (event.text) {
+    turn.said += event.text;
+    turn.writer.write(event.text);
+  }
+  return false;
+}
+
+/** What each medium of the conversation cost, under its picture; the server tells them in the order they came. */
+function showCosts(turn) {
+  const users = turn.asked.filter((one) => one.role === "user");
+  const parts = users.flatMap((one) => one.parts.filter((part) => part.file).map((part) => [one, part]));
+  (turn.costs ?? []).forEach((cost, i) => {
+    if (!parts[i]) return;
+    const [user, part] = parts[i];
+    user.media ??= new Map();
+    const known = user.media.has(part);
+    user.media.set(part, cost);
+    if (known) return;
+    const drawn = user.figures.get(part);
+    const fresh = figure(part, user);
+    drawn.querySelector("figcaption").replaceWith(fresh.querySelector("figcaption"));
+  });
+}
+
+// ---- copying ----
+
+async function copyAs(name, turn, place) {
+  if (!name) return;
+  const { parameters: sampling, system } = turn.settings;
+  const body = (medium) => bodyOf(turn.asked, sampling, system, medium);
+  const program = PROGRAMS[name](at("chat"), sessionStorage.getItem(KEY), body);
+  try {
+    await navigator.clipboard.writeText(program);
+    place.replaceChildren(make("p", { class: "quiet", role: "status" }, say("copied")), make("pre", { class: "code", tabindex: "0" }, program));
+  } catch { // no permission, or no secure context
+    const code = make("pre", { class: "code", tabindex: "0" }, program);
+    place.replaceChildren(make("p", { class: "quiet", role: "status" }, say("select")), code);
+    getSelection().selectAllChildren(code);
+  }
+}
+
+// ---- recording ----
+
+let recorder = null;
+
+async function record() {
+  if (recorder) return recorder.stop();
+  let sound;
+  try {
+    sound = await navigator.mediaDevices.getUserMedia({ audio: true });
+  } catch {
+    return trouble(say("noMicrophone"));
+  }
+  const parts = [];
+  recorder = new MediaRecorder(sound);
+  recorder.ondataavailable = (event) => parts.push(event.data);
+  recorder.onstop = () => {
+    const type = recorder.mimeType.split(";")[0];
+    for (const track of sound.getTracks()) track.stop();
+    recorder = null;
+    $("record").textContent = say("record");
+    const end = type.split("/")[1] ?? "webm";
+    choose([new File(parts, `voice.${end}`, { type: type.replace("video/", "audio/") })]);
+  };
+  recorder.start();
+  $("record").textContent = say("recording");
+}
+
+// ---- the page ----
+
+async function takeSample(sample) {
+  if (running) return;
+  const response = await fetch(at(`samples/${sample.file}`));
+  choose([new File([await response.blob()], sample.file, { type: sample.type })]);
+  $("text").value = sample[language];
+  ask();
+}
+
+function showSamples() {
+  $("samples").replaceChildren(...SAMPLES.filter((one) => taken.has(one.type.split("/")[0])).map((sample) => {
+    const kind = sample.type.split("/")[0];
+    const shown = kind === "image" ? make("img", { src: `samples/${sample.file}`, alt: sample.file, loading: "lazy" })
+      : make("span", { class: "sign", "aria-hidden": "true" }, SIGNS[kind]);
+    return make("li", {}, make("button", { type: "button", click: () => takeSample(sample) }, shown, sample[language]));
+  }));
+}
+
+async function readModel() {
+  let response;
+  try {
+    response = await fetch(at("v1/models"), { headers: withKey() });
+  } catch {
+    return trouble(say("gone"));
+  }
+  const body = await response.json().catch(() => ({}));
+  if (response.status === 401) {
+    trouble(say("needsKey"));
+    return askForKey(readModel);
+  }
+  if (!response.ok) return trouble(sentence(body.error ?? { message: `HTTP ${response.status}` }, response.headers.get("x-request-id")));
+  trouble("");
+  const model = body.data[0];
+  taken = new Set(model.architecture.input_modalities);
+  const kinds = [...taken].map((kind) => say(kind)).join(", ");
+  $("model").textContent = `${model.id} · ${say("takes", { kinds })}`;
+  const media = Object.keys(KINDS).filter((kind) => taken.has(kind));
+  $("add").hidden = media.length === 0;
+  $("files").accept = media.map((kind) => `${kind}/*`).join(",");
+  $("record").hidden = !(taken.has("audio") && window.isSecureContext && navigator.mediaDevices && window.MediaRecorder);
+  showSamples();
+}
+
+function speakAll() {
+  speak();
+  $("text").placeholder = say("ask");
+  for (const turn of turns) {
+    if (turn.role === "user") { turn.media = new Map(turn.media); drawUser(turn); }
+  }
+  for (const turn of turns) if (turn.role === "model" && turn.ended) { turn.drawn = []; drawModel(turn); }
+  showChosen();
+  showSamples();
+}
+
+$("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+$("text").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); ask(); }
+});
+document.addEventListener("keydown", (event) => { if (event.key === "Escape" && running) running.abort(); });
+$("stop").addEventListener("click", () => running?.abort());
+$("record").addEventListener("click", record);
+$("files").addEventListener("change", (event) => { choose(event.target.files); event.target.value = ""; });
+$("fresh").addEventListener("click", () => { running?.abort(); cutAt(0); chosen = []; trouble(""); showChosen(); $("text").focus(); });
+$("language").addEventListener("click", () => { language = language === "zh" ? "en" : "zh"; speakAll(); readModel(); });
+document.addEventListener("paste", (event) => { if (event.clipboardData.files.length) { event.preventDefault(); choose(event.clipboardData.files); } });
+for (const name of ["dragover", "dragenter"]) document.addEventListener(name, (event) => { event.preventDefault(); $("ask").classList.add("over"); });
+document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) $("ask").classList.remove("over"); });
+document.addEventListener("drop", (event) => { event.preventDefault(); $("ask").classList.remove("over"); choose(event.dataTransfer.files); });
+$("text").placeholder = say("ask");
+speak();
+readModel();

@@ -1,0 +1,134 @@
+"use strict";
+// A conversation as the body of POST /chat, and the same request as a program to copy, which names the files it reads.
+
+/** One part of a turn: a medium with its file, or text. */
+function partOf(part, medium) {
+  return part.file ? { [part.kind]: medium(part) } : { text: part.text };
+}
+
+/** The body of a request; `medium` says what stands in a medium's place. */
+function bodyOf(turns, parameters, system, medium) {
+  const users = turns.filter((turn) => turn.role === "user");
+  const answers = turns.filter((turn) => turn.role === "model");
+  const inputs = users.map((turn) => turn.parts.map((part) => partOf(part, medium)));
+  const body = { inputs: inputs.at(-1) };
+  if (users.length > 1) body.history = inputs.slice(0, -1).map((one, i) => ({ inputs: one, text: answers[i].said }));
+  if (system) body.system = system;
+  if (Object.keys(parameters).length) body.parameters = parameters;
+  body.stream = true;
+  return body;
+}
+
+/** A file as a data: URL. */
+function dataUrl(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
+/** JSON in ASCII: as a text in Python and JavaScript it means the same. */
+function ascii(value) {
+  return JSON.stringify(value).replace(/[\u007f-\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+}
+
+function shellQuoted(text) {
+  return "'" + text.replaceAll("'", "'\\''") + "'";
+}
+
+const typeOf = (part) => part.file.type || "application/octet-stream";
+const headOf = (part) => `data:${typeOf(part)};base64,`;
+
+/** The body cut where media stand: one text more than there are media. */
+function pieces(body) {
+  const media = [];
+  const mark = crypto.getRandomValues(new Uint32Array(4)).join("-"); // which no question holds
+  const json = JSON.stringify(body((part) => (media.push(part), mark)));
+  return { cut: json.split(`"${mark}"`), media };
+}
+
+function asCurl(url, key, body) {
+  const { cut, media } = pieces(body);
+  const lines = ["{"];
+  cut.forEach((text, i) => {
+    const begin = i ? '"' : "";
+    const end = i < media.length ? `"${headOf(media[i])}` : "";
+    lines.push(`  printf '%s' ${shellQuoted(begin + text + end)}`);
+    if (i < media.length) lines.push(`  base64 < ${shellQuoted("./" + media[i].name)} | tr -d '\\n'`);
+  });
+  lines.push(`} | curl -sS -N ${shellQuoted(url)} -H 'Content-Type: application/json' \\`);
+  if (key) lines.push('  -H "Authorization: Bearer $PIXELFERRY_API_KEY" \\');
+  lines.push("  --data-binary @-");
+  return lines.join("\n") + "\n";
+}
+
+/** A value as a program's literal; media are calls of `data`. */
+function literal(value, names, indent = "") {
+  const deeper = indent + "  ";
+  if (value instanceof Medium) return `data(${ascii(value.name)}, ${ascii(value.type)})`;
+  if (Array.isArray(value)) return "[" + value.map((one) => literal(one, names, deeper)).join(", ") + "]";
+  if (value !== null && typeof value === "object") {
+    const rows = Object.entries(value).map(([name, one]) => `${deeper}${ascii(name)}: ${literal(one, names, deeper)}`);
+    return "{\n" + rows.join(",\n") + `\n${indent}}`;
+  }
+  return names[String(value)] && typeof value !== "string" ? names[String(value)] : ascii(value);
+}
+
+class Medium {
+  constructor(part) {
+    this.name = part.name;
+    this.type = typeOf(part);
+  }
+}
+
+function asPython(url, key, body) {
+  const names = { true: "True", false: "False", null: "None" };
+  const headers = ['"Content-Type": "application/json"'];
+  if (key) headers.push('"Authorization": "Bearer " + os.environ["PIXELFERRY_API_KEY"]');
+  return `import base64
+import json
+import os
+import urllib.request
+
+
+def data(path, kind):
+    with open(path, "rb") as file:
+        return f"data:{kind};base64," + base64.b64encode(file.read()).decode()
+
+
+body = ${literal(body((part) => new Medium(part)), names)}
+request = urllib.request.Request(${ascii(url)}, json.dumps(body).encode(), {${headers.join(", ")}})
+with urllib.request.urlopen(request) as answer:
+    for line in answer:
+        if line.startswith(b"data: {"):
+            print(json.loads(line[6:]).get("text", ""), end="", flush=True)
+print()
+`;
+}
+
+function asJavaScript(url, key, body) {
+  const headers = ['"Content-Type": "application/json"'];
+  if (key) headers.push("Authorization: `Bearer ${process.env.PIXELFERRY_API_KEY}`");
+  return `// Save as chat.mjs; node chat.mjs
+import { readFileSync } from "node:fs";
+
+const data = (path, kind) => \`data:\${kind};base64,\` + readFileSync(path).toString("base64");
+
+const body = ${literal(body((part) => new Medium(part)), {})};
+const answer = await fetch(${ascii(url)}, {
+  method: "POST", headers: { ${headers.join(", ")} }, body: JSON.stringify(body),
+});
+if (!answer.ok) throw new Error(await answer.text());
+let held = "";
+for await (const piece of answer.body.pipeThrough(new TextDecoderStream())) {
+  const lines = (held + piece).split("\\n");
+  held = lines.pop();
+  for (const line of lines) if (line.startsWith("data: {")) process.stdout.write(JSON.parse(line.slice(6)).text ?? "");
+}
+console.log();
+`;
+}
+
+const PROGRAMS = { curl: asCurl, Python: asPython, JavaScript: asJavaScript };

@@ -1,0 +1,95 @@
+"use strict";
+// What the pages say, in two languages; the browser's first one chooses, and a button changes it.
+
+const WORDS = {
+  en: {
+    status: "Status", chat: "Chat", fresh: "New chat", welcome: "Show it something, and ask.",
+    how: "Drop, paste or add pictures, clips and sounds, or take one of these:",
+    question: "Your question", ask: "Ask something. Enter sends, Shift+Enter starts a new line.",
+    add: "Add a file", record: "Record", recording: "Stop recording", parameters: "Parameters", stop: "Stop", send: "Send",
+    key: "API key (it stays in this tab)", useKey: "Use it", needsKey: "This server asks for an API key.",
+    retry: "Retry", edit: "Edit", copy: "Copy", copied: "Copied", copyAs: "Copy the request as", remove: "Remove", save: "Save the file",
+    select: "Select and copy:", answered: "Answer:", you: "You", model: "Model", noAnswer: "(no words)",
+    notTaken: "{name}: this model does not take {kind}.", unknownKind: "{name}: this is no picture, clip or sound.",
+    gone: "The server cannot be reached.", broke: "The answer broke off: the server ended the connection.",
+    stopped: "stopped", length: "cut at the limit of tokens", field: "field", request: "request", wait: "in {n} s again",
+    facts: "{prompt} tokens read ({cached} from the cache), {written} written; first after {first} s, then {rate} a second",
+    medium: "{tokens} tokens", sized: "seen as {width} × {height}", image: "pictures", video: "videos", audio: "sounds",
+    noMicrophone: "The microphone is not available.", takes: "takes {kinds}", text: "text",
+    since: "since this page was opened, at most the last minute", children: "Processes", errors: "Last errors",
+    time: "time", route: "route", code: "code", id: "id", state: "state", age: "age", name: "name", none: "None.",
+    running: "answers running", waiting: "waiting", requests: "requests a second", tokensOut: "tokens a second", kv: "KV cache in use",
+    leases: "shared memory held", encoder: "encoder cache", prefixHits: "prefix cache hits", mediaHits: "media cache hits", ready: "ready",
+    seconds: "{n} s", minutes: "{n} min", hours: "{n} h", off: "The server cannot be reached; trying again.",
+  },
+  zh: {
+    status: "状态", chat: "对话", fresh: "新对话", welcome: "给它看点什么，然后提问。",
+    how: "拖入、粘贴或添加图片、视频和声音，或点一个例子：",
+    question: "你的问题", ask: "请提问。回车发送，Shift+回车换行。",
+    add: "添加文件", record: "录音", recording: "停止录音", parameters: "参数", stop: "停止", send: "发送",
+    key: "API 密钥（只留在此标签页）", useKey: "使用", needsKey: "此服务器需要 API 密钥。",
+    retry: "重试", edit: "编辑", copy: "复制", copied: "已复制", copyAs: "复制请求为", remove: "移除", save: "保存文件",
+    select: "请选中并复制：", answered: "回答：", you: "你", model: "模型", noAnswer: "（没有文字）",
+    notTaken: "{name}：此模型不接受{kind}。", unknownKind: "{name}：这不是图片、视频或声音。",
+    gone: "无法连接服务器。", broke: "回答中断：服务器关闭了连接。",
+    stopped: "已停止", length: "到达长度上限", field: "字段", request: "请求", wait: "{n} 秒后可重试",
+    facts: "读入 {prompt} 个 token（缓存 {cached}），写出 {written} 个；{first} 秒后出现第一个，之后每秒 {rate} 个",
+    medium: "{tokens} 个 token", sized: "看到的尺寸 {width} × {height}", image: "图片", video: "视频", audio: "声音",
+    noMicrophone: "无法使用麦克风。", takes: "接受{kinds}", text: "文字",
+    since: "自打开本页起，最多一分钟", children: "进程", errors: "最近的错误",
+    time: "时间", route: "路由", code: "代码", id: "编号", state: "状态", age: "时长", name: "名称", none: "无。",
+    running: "正在回答", waiting: "等待中", requests: "每秒请求", tokensOut: "每秒 token", kv: "KV 缓存使用",
+    leases: "占用共享内存", encoder: "编码器缓存", prefixHits: "前缀缓存命中", mediaHits: "媒体缓存命中", ready: "就绪",
+    seconds: "{n} 秒", minutes: "{n} 分钟", hours: "{n} 小时", off: "无法连接服务器，正在重试。",
+  },
+};
+
+let language = (navigator.language || "en").toLowerCase().startsWith("zh") ? "zh" : "en";
+
+function say(word, values = {}) {
+  return WORDS[language][word].replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
+}
+
+/** Write all fixed words of the page again. */
+function speak() {
+  document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
+  for (const one of document.querySelectorAll("[data-word]")) one.textContent = say(one.dataset.word);
+  const button = document.getElementById("language");
+  button.textContent = language === "zh" ? "English" : "中文";
+  button.lang = language === "zh" ? "en" : "zh";
+}
+
+/** An element with attributes; children are elements or texts, which are never read as HTML. */
+function make(tag, attributes = {}, ...children) {
+  const one = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") one.addEventListener(name, value);
+    else if (value !== false && value !== undefined) one.setAttribute(name, value === true ? "" : value);
+  }
+  one.append(...children);
+  return one;
+}
+
+const KEY = "pixelferry-key"; // in the storage of this tab
+
+function withKey(headers = {}) {
+  const key = sessionStorage.getItem(KEY);
+  return key ? { ...headers, Authorization: `Bearer ${key}` } : headers;
+}
+
+/** Show the field for a key where the server asked for one; `then` runs when there is one. */
+function askForKey(then) {
+  const field = document.getElementById("key");
+  document.getElementById("keys").hidden = false;
+  document.getElementById("take-key").onclick = () => {
+    sessionStorage.setItem(KEY, field.value.trim());
+    document.getElementById("keys").hidden = true;
+    then();
+  };
+  field.onkeydown = (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    document.getElementById("take-key").click();
+  };
+  field.focus();
+}
