@@ -27,6 +27,8 @@ def soak(start: Start, seconds: float, n_stories: int) -> None:
     asked = stories(n_stories)
     with start(*FLAGS, *OFF) as server:
         right = right_answers(server, asked)
+        with Load(server=server, asked=asked, right=right):  # steps of as many sizes, each with kernels of its own
+            time.sleep(seconds / 8)
         without = peak_bytes(server.children("engine"))
     kills: Counter[str] = Counter()
     peak = shm = kept = 0.0

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tokenization.chat.dialects import Part, read_source, read_text
-from tokenization.chat.errors import ChatError, expect, shortened, type_name
+from tokenization.chat.errors import ChatError, expect, listed, shortened, type_name
 from tokenization.chat.parts import Chat, Media, Text, ToolCall, Turn
 from tokenization.chat.tools import measured
 
@@ -46,7 +46,7 @@ def _turns(message: Any, param: str) -> Iterator[Turn]:
         yield _assistant(content, inside, param)
     else:
         shown = f"'{shortened(role)}'" if isinstance(role, str) else type_name(role)
-        raise ChatError(f"the role is one of {_listed(tuple(_BLOCKS))}, got {shown}", f"{param}.role")
+        raise ChatError(f"the role is one of {listed(_BLOCKS)}, got {shown}", f"{param}.role")
 
 
 def _system(content: Any, inside: str, param: str) -> Turn:
@@ -130,7 +130,7 @@ def _blocks(
         kind = expect(block, dict, "an object with a 'type'", at).get("type")
         if kind not in known:
             shown = f"'{shortened(kind)}'" if isinstance(kind, str) else type_name(kind)
-            raise ChatError(f"the type of a block is one of {_listed(known)} here, got {shown}", f"{at}.type")
+            raise ChatError(f"the type of a block is one of {listed(known)} here, got {shown}", f"{at}.type")
         yield block, at
 
 
@@ -148,10 +148,6 @@ def _part(block: dict[str, Any], param: str) -> Part:
         raise ChatError(f"the type of a source is 'base64' or 'url', got {shown}", f"{at}.type")
     media_type = source.get("media_type")
     if media_type not in PICTURES:
-        raise ChatError(f"the media_type is one of {_listed(PICTURES)}", f"{at}.media_type")
+        raise ChatError(f"the media_type is one of {listed(PICTURES)}", f"{at}.media_type")
     data = read_source(source.get("data"), f"{at}.data")
     return Media(kind="image", source=f"data:{media_type};base64,{data}", param=param)
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"'{name}'" for name in names)

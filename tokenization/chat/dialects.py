@@ -8,7 +8,7 @@ import msgspec
 from configs.nearest import did_you_mean
 from tokenization.chat.boxes import FULL
 from tokenization.chat.combining_marks import refuse_long_runs
-from tokenization.chat.errors import ChatError, expect, shortened, type_name
+from tokenization.chat.errors import ChatError, expect, listed, refuse_other_keys, shortened, type_name
 from tokenization.chat.options import KEYS, MediaOptions
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.chat.tool_offer import FIELDS, ToolOffer, read_offer
@@ -79,7 +79,7 @@ def with_tools(chat: Chat, body: Mapping[str, Any]) -> tuple[Chat, ToolOffer | N
 
 def _history_entry(entry: Any, param: str) -> Iterator[Turn]:
     entry = expect(entry, dict, "an object with 'inputs' and 'text'", param)
-    _refuse_other_keys(entry, ("inputs", "tool_results", "text", "tool_calls"), param)
+    refuse_other_keys(entry, ("inputs", "tool_results", "text", "tool_calls"), param)
     calls = read_tool_calls(entry.get("tool_calls"), "assistant", f"{param}.tool_calls", read_text)
     if "text" not in entry and not calls:
         raise ChatError("'text', the assistant's answer to these inputs, is missing", f"{param}.text")
@@ -101,7 +101,7 @@ def _asked(entry: dict[str, Any], prefix: str) -> Iterator[Turn]:
 
 def _result_turn(result: Any, param: str) -> Turn:
     result = expect(result, dict, "an object with 'tool_call_id' and 'inputs'", param)
-    _refuse_other_keys(result, ("tool_call_id", "inputs"), param)
+    refuse_other_keys(result, ("tool_call_id", "inputs"), param)
     parts, plain = _tools_answer(_native_parts(result.get("inputs"), f"{param}.inputs"))
     number = _text_or_none(result, "tool_call_id", param)
     return Turn(role="tool", parts=parts, plain=plain, tool_call_id=number, param=param)
@@ -123,22 +123,22 @@ def _native_part(part: Any, param: str) -> Part:
             f"unknown part ({named}): a part holds one of 'text', 'image', 'video', 'audio', 'box'{meant}", param
         )
     if len(content) > 1:
-        raise ChatError(f"a part holds one of text, media or boxes, this one holds {_listed(content)}", param)
+        raise ChatError(f"a part holds one of text, media or boxes, this one holds {listed(content)}", param)
     key = content[0]
     if key == "box":
         return _boxes(part, param)
     if key == "text":
-        _refuse_other_keys(part, (key,), param)
+        refuse_other_keys(part, (key,), param)
         return Text(text=read_text(part["text"], f"{param}.text"))
     kind, value_param = _KINDS[key], f"{param}.{key}"
-    _refuse_other_keys(part, (key, *KEYS[kind]), param)
+    refuse_other_keys(part, (key, *KEYS[kind]), param)
     source, frames = _sources(kind, part[key], value_param)
     return Media(kind=kind, source=source, frames=frames, param=value_param, options=MediaOptions.read(part, param))
 
 
 def _boxes(part: dict[str, Any], param: str) -> Boxes:
     """{"box": [[x1, y1, x2, y2], ...], "ref": "words"}; numbers are truncated to whole ones."""
-    _refuse_other_keys(part, ("box", "ref"), param)
+    refuse_other_keys(part, ("box", "ref"), param)
     boxes, value_param = part["box"], f"{param}.box"
     if not isinstance(boxes, list) or not boxes:
         raise ChatError(f"expected a list of boxes, [[x1, y1, x2, y2], ...], got {type_name(boxes)}", value_param)
@@ -163,7 +163,7 @@ def _openai_turn(message: Any, param: str) -> Turn:
     name = message.get("role")
     if not isinstance(name, str) or name not in _ROLES:
         shown = f"'{shortened(name)}'" if isinstance(name, str) else type_name(name)
-        raise ChatError(f"the role is one of {_listed(list(_ROLES))}, got {shown}", f"{param}.role")
+        raise ChatError(f"the role is one of {listed(_ROLES)}, got {shown}", f"{param}.role")
     role = _ROLES[name]
     for key, why in _NOT_SUPPORTED.items():
         if message.get(key):
@@ -203,10 +203,10 @@ def _openai_part(part: Any, param: str) -> Part:
     kind = part.get("type")
     if not isinstance(kind, str) or kind not in readers:
         shown = f"'{shortened(kind)}'" if isinstance(kind, str) else type_name(kind)
-        raise ChatError(f"the type of a part is one of {_listed(list(readers))}, got {shown}", param)
+        raise ChatError(f"the type of a part is one of {listed(readers)}, got {shown}", param)
     others = [key for key in part if key in readers and key != kind and part[key] is not None]
     if others:
-        raise ChatError(f"a part holds one of text or media, this one holds {_listed([kind, *others])}", param)
+        raise ChatError(f"a part holds one of text or media, this one holds {listed([kind, *others])}", param)
     _refuse_options(part, (), param, f"beside 'url' in '{kind}'" if kind in _URL_TYPES else "with a picture or a video")
     if kind not in part:
         raise ChatError(f"'{kind}' is missing", param)
@@ -234,7 +234,7 @@ def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
     value, value_param = part["input_audio"], f"{param}.input_audio"
     value = expect(value, dict, "an object with 'data' and 'format'", value_param)
     if value.get("format") not in _SOUNDS:
-        raise ChatError(f"the format is one of {_listed(list(_SOUNDS))}", f"{value_param}.format")
+        raise ChatError(f"the format is one of {listed(_SOUNDS)}", f"{value_param}.format")
     data, _ = _sources("audio", value.get("data"), f"{value_param}.data")
     return Media(kind="audio", source=f"data:audio/{value['format']};base64,{data}", param=param)
 
@@ -282,14 +282,6 @@ def read_source(value: Any, param: str) -> str:
     return source
 
 
-def _refuse_other_keys(value: dict[str, Any], known: tuple[str, ...], param: str) -> None:
-    for key in value:
-        if key not in known:
-            shown = shortened(str(key))
-            meant = did_you_mean(shown, known)
-            raise ChatError(f"'{shown}' is not known here (known: {_listed(list(known))}){meant}", f"{param}.{shown}")
-
-
 def _refuse_options(value: dict[str, Any], known: tuple[str, ...], param: str, place: str) -> None:
     """An option of media that would not be heeded is a mistake; whatever else is not known changes nothing."""
     for key in value:
@@ -300,7 +292,3 @@ def _refuse_options(value: dict[str, Any], known: tuple[str, ...], param: str, p
 def _text_or_none(message: dict[str, Any], key: str, param: str) -> str | None:
     value = message.get(key)
     return None if value is None or value == "" else read_text(value, f"{param}.{key}")
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(f"'{shortened(str(name))}'" for name in names[:8])

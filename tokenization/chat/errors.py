@@ -1,8 +1,11 @@
 """The error for a chat that is refused: the whole of it, or one field."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TypeVar
+
+from configs.nearest import did_you_mean
 
 T = TypeVar("T")
 
@@ -36,6 +39,11 @@ def shortened(text: str, limit: int = 60) -> str:
     return "".join(c if c.isprintable() else "?" for c in shown)
 
 
+def listed(names: Iterable[object]) -> str:
+    """The first few of a client's own words, or of those that are known."""
+    return ", ".join(f"'{shortened(str(name))}'" for name in islice(names, 8))
+
+
 def type_name(value: object) -> str:
     names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
     return "nothing" if value is None else names.get(type(value), "something else")
@@ -46,3 +54,12 @@ def expect(value: Any, kind: type[T], what: str, param: str) -> T:
     if not isinstance(value, kind):
         raise ChatError(f"expected {what}, got {type_name(value)}", param)
     return value
+
+
+def refuse_other_keys(value: dict[str, Any], known: tuple[str, ...], param: str) -> None:
+    """Raise ChatError for the first key that is none of `known`."""
+    for key in value:
+        if key not in known:
+            shown = shortened(str(key))
+            meant = did_you_mean(shown, known)
+            raise ChatError(f"'{shown}' is not known here (known: {listed(known)}){meant}", f"{param}.{shown}")
