@@ -1,6 +1,6 @@
 """The routes of chats, as the document tells them: POST /chat and POST /v1/chat/completions."""
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from server.http.openapi.answers import ChatCompletion, ChatCompletionChunk, NativeAnswer, NativeEvent
 from server.http.openapi.described import DescribedRoute
@@ -9,9 +9,11 @@ from server.http.openapi.request_fields import (
     Closed,
     FormFields,
     NativeInputs,
+    NativeQuestion,
     NativeTurn,
     RenderingFields,
     ToolFields,
+    one_of,
 )
 from server.http.routes.chat_completions import CompletionBody
 from server.http.routes.native import NativeBody
@@ -38,10 +40,11 @@ class NativeParameters(SamplingRequest, Closed):
     draw_boxes: bool | None = Field(None, description="The picture is drawn with the boxes of the answer.")
 
 
-class NativeChat(FormFields, ToolFields, NativeBody, Closed):
+class NativeChat(FormFields, ToolFields, NativeBody, NativeQuestion):
     """One chat in the native form."""
 
-    inputs: NativeInputs
+    model_config = ConfigDict(json_schema_extra=one_of("inputs", "tool_results"))
+
     history: list[NativeTurn] | None = Field(None, description="Earlier questions with their answers.")
     system: str | None = Field(None, description="The system message.")
     parameters: NativeParameters | None = Field(None, description="Parameters of sampling.")
