@@ -1,5 +1,7 @@
 """The routes of chats, as the document tells them: POST /chat and POST /v1/chat/completions."""
 
+from typing import Annotated, Any
+
 from pydantic import ConfigDict, Field
 
 from server.http.openapi.answers import ChatCompletion, ChatCompletionChunk, NativeAnswer, NativeEvent
@@ -7,13 +9,11 @@ from server.http.openapi.described import DescribedRoute
 from server.http.openapi.request_fields import (
     ChatMessage,
     Closed,
+    EarlierCall,
     FormFields,
     NativeInputs,
-    NativeQuestion,
-    NativeTurn,
     RenderingFields,
     ToolFields,
-    one_of,
 )
 from server.http.routes.chat_completions import CompletionBody
 from server.http.routes.native import NativeBody
@@ -32,6 +32,40 @@ WEATHER = {
     },
 }
 COLOUR = {"type": "object", "properties": {"colour": {"enum": ["red", "green", "blue"]}}, "required": ["colour"]}
+
+
+class NativeResult(Closed):
+    """What a tool gave."""
+
+    tool_call_id: str | None = Field(None, description="The call that it answers.")
+    inputs: NativeInputs
+
+
+def one_of(*names: str) -> dict[str, Any]:
+    """A form of which one of these fields is needed."""
+    return {"anyOf": [{"required": [name]} for name in names]}
+
+
+class NativeQuestion(Closed):
+    """What an answer follows."""
+
+    inputs: NativeInputs = Field(default_factory=list)
+    tool_results: Annotated[list[NativeResult], Field(min_length=1)] = Field(
+        default_factory=list, description="What tools gave; before `inputs`, or in their place."
+    )
+
+
+class NativeTurn(NativeQuestion):
+    """An earlier question and its answer."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"allOf": [one_of("inputs", "tool_results"), one_of("text", "tool_calls")]}
+    )
+
+    text: str = Field("", description="What was answered.")
+    tool_calls: Annotated[list[EarlierCall], Field(min_length=1)] = Field(
+        default_factory=list, description="Calls of the answer, as they came."
+    )
 
 
 class NativeParameters(SamplingRequest, Closed):

@@ -90,40 +90,6 @@ NativePart = NativeText | NativePicture | NativeVideo | NativeSound | NativeBoxe
 NativeInputs = Annotated[list[NativePart], Field(min_length=1, description="Parts of a user's turn, in any order.")]
 
 
-class NativeResult(Closed):
-    """What a tool gave."""
-
-    tool_call_id: str | None = Field(None, description="The call that it answers.")
-    inputs: NativeInputs
-
-
-def one_of(*names: str) -> dict[str, Any]:
-    """A form of which one of these fields is needed."""
-    return {"anyOf": [{"required": [name]} for name in names]}
-
-
-class NativeQuestion(Closed):
-    """What an answer follows."""
-
-    inputs: NativeInputs = Field(default_factory=list)
-    tool_results: Annotated[list[NativeResult], Field(min_length=1)] = Field(
-        default_factory=list, description="What tools gave; before `inputs`, or in their place."
-    )
-
-
-class NativeTurn(NativeQuestion):
-    """An earlier question and its answer."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"allOf": [one_of("inputs", "tool_results"), one_of("text", "tool_calls")]}
-    )
-
-    text: str = Field("", description="What was answered.")
-    tool_calls: "Annotated[list[EarlierCall], Field(min_length=1)]" = Field(
-        default_factory=list, description="Calls of the answer, as they came."
-    )
-
-
 # ---- messages of OpenAI's form
 
 
