@@ -23,7 +23,7 @@ PREFIX = "pixelferry:"
 FINISHED = ("stop", "length", "abort")
 FAULTS = (
     "broken", "connections_full", "cut_off", "downloading", "engine_died", "engine_down", "internal", "loading",
-    "media_unavailable", "shm_gone", "stopping", "worker_died", "workers_down",
+    "media_unavailable", "no_process", "shm_gone", "stopping", "worker_died", "workers_down",
 )  # fmt: skip  # codes of errors that are this server's own, whatever the status: PixelferryErrors reads them
 REFUSALS = (
     "asks_too_much", "bodies_full", "body_timeout", "body_too_large", "concurrency_limit_exceeded",

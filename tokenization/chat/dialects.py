@@ -12,7 +12,7 @@ from tokenization.chat.errors import ChatError, expect, listed, refuse_other_key
 from tokenization.chat.options import KEYS, MediaOptions
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.chat.tool_offer import FIELDS, ToolOffer, read_offer
-from tokenization.chat.tools import check_arguments, read_tool_calls
+from tokenization.chat.tools import check_arguments, read_tool_calls, tools_answer
 
 Role = Literal["system", "user", "assistant", "tool"]
 Part = Text | Media | Boxes
@@ -35,7 +35,7 @@ _SOUNDS = ("wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm")  # names o
 
 
 def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
-    """{"inputs": [...], "history": [{"inputs": [...], "text": "..."}], "system": "..."} or a list of inputs as a Chat.
+    """An object with `inputs`, `history` (objects with `inputs` and `text`) and `system`, or a list of inputs.
 
     Before inputs, or instead of them, stand `tool_results`; beside an answer's text, or instead of it, `tool_calls`.
     Other keys are ignored. Raises ChatError with the path of the offending field, as in `history[0].inputs[1]`.
@@ -102,7 +102,7 @@ def _asked(entry: dict[str, Any], prefix: str) -> Iterator[Turn]:
 def _result_turn(result: Any, param: str) -> Turn:
     result = expect(result, dict, "an object with 'tool_call_id' and 'inputs'", param)
     refuse_other_keys(result, ("tool_call_id", "inputs"), param)
-    parts, plain = _tools_answer(_native_parts(result.get("inputs"), f"{param}.inputs"))
+    parts, plain = tools_answer(_native_parts(result.get("inputs"), f"{param}.inputs"))
     number = _text_or_none(result, "tool_call_id", param)
     return Turn(role="tool", parts=parts, plain=plain, tool_call_id=number, param=param)
 
@@ -189,7 +189,7 @@ def _openai_content(content: Any, role: Role, param: str) -> tuple[tuple[Part, .
     if not expect(content, list, "a string or a list of parts", param):
         raise ChatError("at least one part is needed", param)
     parts = tuple(_openai_part(part, f"{param}[{i}]") for i, part in enumerate(content))
-    return _tools_answer(parts) if role == "tool" else (parts, False)
+    return tools_answer(parts) if role == "tool" else (parts, False)
 
 
 def _openai_part(part: Any, param: str) -> Part:
@@ -240,12 +240,6 @@ def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
 
 
 # ---- both
-
-
-def _tools_answer(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], bool]:
-    """Texts alone become one, as templates expect a tool's answer. And whether they did."""
-    texts = [part.text for part in parts if isinstance(part, Text)]
-    return ((Text(text="\n".join(texts)),), True) if len(texts) == len(parts) else (parts, False)
 
 
 def _plain_turn(role: Role, text: Any, param: str) -> Turn:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tokenization.chat.errors import ChatError, expect, type_name
-from tokenization.chat.parts import Chat, ToolCall
+from tokenization.chat.parts import Boxes, Chat, Media, Text, ToolCall
 
 MAX_DEPTH = 32  # of lists and objects in a call's arguments, and in a tool
 MAX_DIGITS = 20  # of a whole number: with a sign, none of 64 bits has more
@@ -52,6 +52,12 @@ def check_arguments(messages: list[Any], name: str) -> None:
                     f"the arguments of all tool calls together hold more than {MAX_MARKS} brackets, commas and colons",
                     param,
                 )
+
+
+def tools_answer(parts: tuple[Text | Media | Boxes, ...]) -> tuple[tuple[Text | Media | Boxes, ...], bool]:
+    """Texts alone become one, as templates expect a tool's answer. And whether they did."""
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    return ((Text(text="\n".join(texts)),), True) if len(texts) == len(parts) else (parts, False)
 
 
 def refuse_tools(chat: Chat, *, calls: bool, answers: bool) -> None:

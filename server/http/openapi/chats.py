@@ -1,15 +1,17 @@
 """The routes of chats, as the document tells them: POST /chat and POST /v1/chat/completions."""
 
-from pydantic import Field
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
 
 from server.http.openapi.answers import ChatCompletion, ChatCompletionChunk, NativeAnswer, NativeEvent
 from server.http.openapi.described import DescribedRoute
 from server.http.openapi.request_fields import (
     ChatMessage,
     Closed,
+    EarlierCall,
     FormFields,
     NativeInputs,
-    NativeTurn,
     RenderingFields,
     ToolFields,
 )
@@ -32,16 +34,51 @@ WEATHER = {
 COLOUR = {"type": "object", "properties": {"colour": {"enum": ["red", "green", "blue"]}}, "required": ["colour"]}
 
 
+class NativeResult(Closed):
+    """What a tool gave."""
+
+    tool_call_id: str | None = Field(None, description="The call that it answers.")
+    inputs: NativeInputs
+
+
+def one_of(*names: str) -> dict[str, Any]:
+    """A form of which one of these fields is needed."""
+    return {"anyOf": [{"required": [name]} for name in names]}
+
+
+class NativeQuestion(Closed):
+    """What an answer follows."""
+
+    inputs: NativeInputs = Field(default_factory=list)
+    tool_results: Annotated[list[NativeResult], Field(min_length=1)] = Field(
+        default_factory=list, description="What tools gave; before `inputs`, or in their place."
+    )
+
+
+class NativeTurn(NativeQuestion):
+    """An earlier question and its answer."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"allOf": [one_of("inputs", "tool_results"), one_of("text", "tool_calls")]}
+    )
+
+    text: str = Field("", description="What was answered.")
+    tool_calls: Annotated[list[EarlierCall], Field(min_length=1)] = Field(
+        default_factory=list, description="Calls of the answer, as they came."
+    )
+
+
 class NativeParameters(SamplingRequest, Closed):
     """Parameters of sampling, and what POST /chat has beside them."""
 
     draw_boxes: bool | None = Field(None, description="The picture is drawn with the boxes of the answer.")
 
 
-class NativeChat(FormFields, ToolFields, NativeBody, Closed):
+class NativeChat(FormFields, ToolFields, NativeBody, NativeQuestion):
     """One chat in the native form."""
 
-    inputs: NativeInputs
+    model_config = ConfigDict(json_schema_extra=one_of("inputs", "tool_results"))
+
     history: list[NativeTurn] | None = Field(None, description="Earlier questions with their answers.")
     system: str | None = Field(None, description="The system message.")
     parameters: NativeParameters | None = Field(None, description="Parameters of sampling.")

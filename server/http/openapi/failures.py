@@ -79,6 +79,7 @@ FAILURES: Mapping[int, tuple[str, Mapping[str, str]]] = {
             "engine_stuck": "the engine gave no token to a request of the server's own",
             "loading": "the model is still loading",
             "media_unavailable": "the media were removed from shared memory",
+            "no_process": "the machine has no process or memory left to compile a form",
             "shm_gone": "the shared memory was removed",
             "stopping": "the server stops",
             "workers_down": "the workers are being started again",

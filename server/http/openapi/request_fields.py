@@ -90,13 +90,6 @@ NativePart = NativeText | NativePicture | NativeVideo | NativeSound | NativeBoxe
 NativeInputs = Annotated[list[NativePart], Field(min_length=1, description="Parts of a user's turn, in any order.")]
 
 
-class NativeTurn(Closed):
-    """An earlier question and its answer."""
-
-    inputs: NativeInputs
-    text: str = Field(description="What was answered.")
-
-
 # ---- messages of OpenAI's form
 
 
