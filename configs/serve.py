@@ -78,9 +78,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
         "how long a client may take nothing of what there is for it; then it is cut, and its request aborted",
         1, 86400, "seconds",
     )] = 60.0
-    max_requests: Annotated[int, Setting(
-        "requests accepted and unfinished at once; the next one is a 429", 1, 65536
-    )] = 768
+    max_requests: Annotated[int, Setting("requests accepted and unfinished at once; the next one is a 429", 1, 65536)] = 768
     client_share: Annotated[Literal["fair", "off"], Setting(
         "fair: who has more than a share of what is scarce gives way to clients with less; off: all count as one client"
     )] = "fair"
@@ -129,9 +127,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
         "where it listens on a loopback address, elsewhere all names count when absent",
         name="allowed_host", kind="hosts",
     )] = ()
-    page: Annotated[Literal["on", "off"], Setting(
-        "a page to try the model in a browser, at /"
-    )] = "on"
+    page: Annotated[Literal["on", "off"], Setting("a page to try the model in a browser, at /")] = "on"
     show_model_root: Annotated[bool, Setting(
         "/v1/models tells the checkpoint's directory, where load testers find the tokenizer; on a loopback address it "
         "always does",
