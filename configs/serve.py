@@ -78,7 +78,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
         "how long a client may take nothing of what there is for it; then it is cut, and its request aborted",
         1, 86400, "seconds",
     )] = 60.0
-    max_requests: Annotated[int, Setting("requests accepted and unfinished at once; the next one is a 429", 1, 65536)] = 768
+    max_requests: Annotated[int, Setting("requests accepted and unfinished at once; the next is a 429", 1, 65536)] = 768
     client_share: Annotated[Literal["fair", "off"], Setting(
         "fair: who has more than a share of what is scarce gives way to clients with less; off: all count as one client"
     )] = "fair"
