@@ -1,5 +1,7 @@
 """The routes of chats, as the document tells them: POST /chat and POST /v1/chat/completions."""
 
+from typing import Any
+
 from pydantic import Field
 
 from server.http.openapi.answers import ChatCompletion, ChatCompletionChunk, NativeAnswer, NativeEvent
@@ -9,6 +11,7 @@ from server.http.openapi.request_fields import (
     Closed,
     FormFields,
     NativeInputs,
+    NativeResult,
     NativeTurn,
     RenderingFields,
     ToolFields,
@@ -21,7 +24,7 @@ PICTURE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAFklEQVR42mP4z8BAEmIY1TCqYfhqAACQ+f8B8u7o"
     "VwAAAABJRU5ErkJggg=="
 )
-WEATHER = {
+WEATHER: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "weather",
@@ -29,6 +32,7 @@ WEATHER = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     },
 }
+CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
 COLOUR = {"type": "object", "properties": {"colour": {"enum": ["red", "green", "blue"]}}, "required": ["colour"]}
 
 
@@ -41,7 +45,10 @@ class NativeParameters(SamplingRequest, Closed):
 class NativeChat(FormFields, ToolFields, NativeBody, Closed):
     """One chat in the native form."""
 
-    inputs: NativeInputs
+    inputs: NativeInputs | None = Field(None, description="Needed, unless `tool_results` stand there.")
+    tool_results: list[NativeResult] | None = Field(
+        None, description="What the calls of the last answer came to; `inputs` may stand behind them."
+    )
     history: list[NativeTurn] | None = Field(None, description="Earlier questions with their answers.")
     system: str | None = Field(None, description="The system message.")
     parameters: NativeParameters | None = Field(None, description="Parameters of sampling.")
@@ -72,6 +79,11 @@ NATIVE = DescribedRoute(
         "a second question, as a stream": {
             "history": [{"inputs": [{"text": "Hello"}], "text": "Hello! What may I look at?"}],
             "inputs": [{"text": "A picture."}], "system": "Be brief.", "parameters": {"max_tokens": 8}, "stream": True,
+        },
+        "the result of a call": {
+            "history": [{"inputs": [{"text": "What is the weather in Paris?"}], "tool_calls": [CALL]}],
+            "tool_results": [{"tool_call_id": "call_1", "inputs": [{"text": "Rain"}]}], "tools": [WEATHER],
+            "parameters": {"max_tokens": 8},
         },
     },
 )  # fmt: skip

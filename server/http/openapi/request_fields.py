@@ -57,6 +57,20 @@ class VideoOptions(BaseModel):
     )
 
 
+# ---- calls of earlier answers
+
+
+class CalledFunction(BaseModel):
+    name: Annotated[str, Field(pattern=r"\S")]
+    arguments: str | dict[str, Any] = Field(description="A JSON object, or a string that holds one.")
+
+
+class EarlierCall(BaseModel):
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: CalledFunction
+
+
 # ---- POST /chat
 
 
@@ -90,11 +104,20 @@ NativePart = NativeText | NativePicture | NativeVideo | NativeSound | NativeBoxe
 NativeInputs = Annotated[list[NativePart], Field(min_length=1, description="Parts of a user's turn, in any order.")]
 
 
+class NativeResult(Closed):
+    """What a call came to."""
+
+    tool_call_id: str | None = None
+    inputs: NativeInputs
+
+
 class NativeTurn(Closed):
     """An earlier question and its answer."""
 
-    inputs: NativeInputs
-    text: str = Field(description="What was answered.")
+    inputs: NativeInputs | None = Field(None, description="Needed, unless `tool_results` stand there.")
+    tool_results: list[NativeResult] | None = None
+    text: str | None = Field(None, description="What was answered; needed, unless `tool_calls` stand there.")
+    tool_calls: list[EarlierCall] | None = None
 
 
 # ---- messages of OpenAI's form
@@ -150,17 +173,6 @@ class InputSoundPart(BaseModel):
 
 
 MessagePart = TextPart | RefusalPart | PicturePart | VideoPart | SoundPart | InputSoundPart
-
-
-class CalledFunction(BaseModel):
-    name: Annotated[str, Field(pattern=r"\S")]
-    arguments: str | dict[str, Any] = Field(description="A JSON object, or a string that holds one.")
-
-
-class EarlierCall(BaseModel):
-    id: str | None = None
-    type: Literal["function"] | None = None
-    function: CalledFunction
 
 
 class ChatMessage(BaseModel):
