@@ -9,10 +9,10 @@ from server.http.openapi.described import DescribedRoute
 from server.http.routes.transcriptions import MOST_TEXT
 
 FieldText = Annotated[str, Field(max_length=MOST_TEXT)]
-# A WAV of 336 equal samples of 8 bits: every byte of it is a character of ASCII.
+# A WAV of 832 equal samples of 8 bits: every byte of it is a character of ASCII.
 SOUND = (
-    "RIFFt\x01\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00@\x1f\x00\x00@\x1f\x00\x00\x01\x00\x08\x00"
-    "dataP\x01\x00\x00" + "@" * 336
+    "RIFFd\x03\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00@\x1f\x00\x00@\x1f\x00\x00\x01\x00\x08\x00"
+    "data@\x03\x00\x00" + "@" * 832
 )
 
 
