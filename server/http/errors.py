@@ -86,9 +86,13 @@ def in_dialect(body: dict[str, Any], status: int, scope: Scope) -> dict[str, Any
     """The body of an error as the route has it: Anthropic's say that they are one, of which type, and to what."""
     if not scope["path"].startswith(ANTHROPIC):
         return body
-    kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    error = {**body["error"], "type": kind}
+    error = {**body["error"], "type": anthropic_type(status)}
     return {"type": "error", **body, "error": error, "request_id": context_of(scope).id}
+
+
+def anthropic_type(status: int) -> str:
+    """The `type` of an error, as Anthropic has them."""
+    return ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
 
 
 def error_response(error: Refusal, request_id: str, beside: Mapping[str, Any] | None = None) -> ErrorResponse:

@@ -49,17 +49,22 @@ class PromptDetails(AnswerPart):
     audio_tokens: int | Missing = None
 
 
-class UsageCounts(AnswerPart):
+class UsageNotes(AnswerPart):
+    """What stands beside the counts, whatever a route calls these."""
+
+    reduced_media: list[ShrunkMedium] | Missing = Field(None, description="What a bound of the server made smaller.")
+    timings: dict[str, float] | Missing = Field(
+        None, description="Seconds of the request's stages, where `X-Pixelferry-Timings` asks for them."
+    )
+
+
+class UsageCounts(UsageNotes):
     """Tokens of prompt and answers."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
-    reduced_media: list[ShrunkMedium] | Missing = Field(None, description="What a bound of the server made smaller.")
-    timings: dict[str, float] | Missing = Field(
-        None, description="Seconds of the request's stages, where `X-Pixelferry-Timings` asks for them."
-    )
 
 
 # ---- log-probabilities and calls
@@ -119,6 +124,13 @@ class NativePiece(AnswerPart):
     notes: list[str] | Missing = None
 
 
+class SeenMedium(AnswerPart):
+    kind: Literal["image", "video", "audio"]
+    tokens: int
+    width: int | Missing = Field(None, description="In pixels, as the model sees it, or each frame of it.")
+    height: int | Missing = None
+
+
 class NativeIndexed(NativePiece):
     index: int
 
@@ -128,6 +140,7 @@ class NativeAnswer(NativePiece):
 
     id: str
     usage: UsageCounts
+    media: list[SeenMedium] | Missing = Field(None, description="What each medium of the chat became, in their order.")
     answers: list[NativeIndexed] | Missing = None
 
 
@@ -135,6 +148,7 @@ class NativeEvent(NativePiece):
     id: str
     index: int | Missing = Field(None, description="Of the answer, with `n` above 1.")
     usage: UsageCounts | Missing = Field(None, description="In the last event.")
+    media: list[SeenMedium] | Missing = Field(None, description="In the last event.")
 
 
 # ---- OpenAI's forms

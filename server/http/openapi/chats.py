@@ -23,7 +23,7 @@ PICTURE = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAFklEQVR42mP4z8BAEmIY1TCqYfhqAACQ+f8B8u7o"
     "VwAAAABJRU5ErkJggg=="
 )
-WEATHER = {
+WEATHER: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "weather",
@@ -31,6 +31,7 @@ WEATHER = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     },
 }
+CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Paris"}'}}
 COLOUR = {"type": "object", "properties": {"colour": {"enum": ["red", "green", "blue"]}}, "required": ["colour"]}
 
 
@@ -109,6 +110,11 @@ NATIVE = DescribedRoute(
         "a second question, as a stream": {
             "history": [{"inputs": [{"text": "Hello"}], "text": "Hello! What may I look at?"}],
             "inputs": [{"text": "A picture."}], "system": "Be brief.", "parameters": {"max_tokens": 8}, "stream": True,
+        },
+        "the result of a call": {
+            "history": [{"inputs": [{"text": "What is the weather in Paris?"}], "tool_calls": [CALL]}],
+            "tool_results": [{"tool_call_id": "call_1", "inputs": [{"text": "Rain"}]}], "tools": [WEATHER],
+            "parameters": {"max_tokens": 8},
         },
     },
 )  # fmt: skip

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Path
 from fastapi.openapi.models import Example
-from fastapi.security import HTTPBearer
+from fastapi.security import APIKeyHeader, HTTPBearer
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from server.http.middleware.keys import OPEN_PATHS
-from server.http.openapi.failures import ERROR_TYPES, FAILURES, HEADERS
+from server.http.openapi.failures import ERROR_TYPES, FAILURES, HEADERS, RATES
 
 LOOK = ("GET", "HEAD")
 # How a key is given, where the server has any.
@@ -20,6 +20,7 @@ SECURITY = (
     HTTPBearer(
         scheme_name="bearer", auto_error=False, description="An API key of the server; asked for where it has any."
     ),
+    APIKeyHeader(name="x-api-key", scheme_name="api_key", auto_error=False, description="The same, as Anthropic's do."),
 )
 OWN_ID = "A name of the client's own for the request: 1 to 64 letters, digits, `.`, `_` or `-`; it comes back."
 RequestIdHeader = Annotated[str | None, Header(alias="X-Request-Id", description=OWN_ID)]
@@ -42,7 +43,10 @@ class DescribedRoute:
     answer: Any = None
     media_type: str = "application/json"
     events: type[BaseModel] | None = None  # the type of each event of a stream
+    done: bool = True  # a stream ends with [DONE]
+    errors_in_stream: bool = True  # an error there is an event with the body of an answer; else `events` has it
     body: Any = None
+    takes: str = "application/json"  # the type of the body
     body_told: str = ""
     examples: Mapping[str, Any] = field(default_factory=dict)  # bodies, by what they show; each is answered with 200
     path_told: Mapping[str, str] = field(default_factory=dict)  # what stands in the path
@@ -75,7 +79,9 @@ class DescribedRoute:
         kinds: dict[str, Any] = {name: Annotated[str, Path(description=told)] for name, told in self.path_told.items()}
         if self.body is not None:
             shown = {name: Example(summary=name, value=value) for name, value in self.examples.items()}
-            kinds["body"] = Annotated[self.body, Body(description=self.body_told or None, openapi_examples=shown)]
+            kinds["body"] = Annotated[
+                self.body, Body(description=self.body_told or None, openapi_examples=shown, media_type=self.takes)
+            ]
         kinds["request_id"] = RequestIdHeader
         if self.timed:
             kinds["timings"] = TimingsHeader
@@ -96,8 +102,8 @@ class DescribedRoute:
         if self.answer is None:
             content[self.media_type] = {"schema": {"type": "string"}}
         if self.events is not None:
-            content["text/event-stream"] = {"schema": event_schema(self.events)}
-        good: dict[str, Any] = {"description": self.summary, "headers": ID}
+            content["text/event-stream"] = {"schema": self._event_schema(self.events)}
+        good: dict[str, Any] = {"description": self.summary, "headers": {**ID, **({} if self.body is None else RATES)}}
         found: dict[int | str, dict[str, Any]] = {200: good}
         if method != "HEAD":
             good |= {"content": content} if content else {}
@@ -109,16 +115,16 @@ class DescribedRoute:
                 failed["model"] = self.errors.get(status, ERROR_TYPES[status])
         return found
 
-
-def event_schema(kind: type[BaseModel]) -> dict[str, Any]:
-    """That of each event of a stream: its data are JSON, or the mark of the end."""
-    kinds = (kind, *(ERROR_TYPES[status] for status in (400, 429, 500, 503)))
-    told = {
-        "contentMediaType": "application/json",
-        "contentSchema": {"anyOf": [{"$ref": ref_of(one)} for one in kinds]},
-    }
-    data = {"anyOf": [{"const": "[DONE]"}, {"type": "string", **told}]}
-    return {"type": "object", "required": ["data"], "properties": {"data": data}}
+    def _event_schema(self, kind: type[BaseModel]) -> dict[str, Any]:
+        """That of each event of a stream: its data are JSON, or the mark of the end."""
+        statuses = (400, 429, 500, 503) if self.errors_in_stream else ()
+        kinds = (kind, *(self.errors.get(status, ERROR_TYPES[status]) for status in statuses))
+        told = {
+            "contentMediaType": "application/json",
+            "contentSchema": {"anyOf": [{"$ref": ref_of(one)} for one in kinds]},
+        }
+        data = {"anyOf": [*([{"const": "[DONE]"}] if self.done else []), {"type": "string", **told}]}
+        return {"type": "object", "required": ["data"], "properties": {"data": data}}
 
 
 def ref_of(kind: type[BaseModel]) -> str:

@@ -13,20 +13,21 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.responses import Response
 
-from server.http.openapi import chats, looks, texts
+from server.http.openapi import chats, looks, messages, responses, texts, transcriptions
 from server.http.openapi.described import LOOK, ref_of
 from server.http.openapi.failures import ERROR_TYPES, FAILURES, HEADERS
 from server.http.responses import encoded
 
 # A module that describes routes stands here, and nowhere else.
-ROUTES = (*chats.ROUTES, *texts.ROUTES, *looks.ROUTES)
+ROUTES = (*chats.ROUTES, *responses.ROUTES, *messages.ROUTES, *transcriptions.ROUTES, *texts.ROUTES, *looks.ROUTES)
 
 TOLD = """Open inference server for models that see, hear and read.
 
-Bodies are JSON, declared as `application/json`. Every answer carries `X-Request-Id`. Errors have one form; `param` is
-the path of the field. `HEAD` is taken wherever `GET` is; another method is a 405 `method_not_allowed`, another path a
-404 `route_not_found`, or a 400 `route_not_supported` where OpenAI has it. In a stream an error is one event
-`data: {"error": {...}}`, after which no `data: [DONE]` follows."""
+Bodies are JSON, declared as `application/json`, but for the form of `/v1/audio/transcriptions`. Every answer carries
+`X-Request-Id`. Errors have one form, with Anthropic's beside it on its routes; `param` is the path of the field. `HEAD`
+is taken wherever `GET` is; another method is a 405 `method_not_allowed`, another path a 404 `route_not_found`, or a 400
+`route_not_supported` where OpenAI has it. In a stream an error is one event `data: {"error": {...}}`, after which no
+`data: [DONE]` follows."""
 UNTYPED = ("HTTPValidationError", "ValidationError")  # FastAPI's own, which no route here answers
 PAGE_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "cache-control": "no-cache"}
 

@@ -66,9 +66,9 @@ class MessagesBody(CountedBody):
     """What is honoured of Anthropic's request for a message."""
 
     max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)]
-    stop_sequences: list[str] | None = None
-    stream: bool | None = None
-    metadata: Labels | None = None
+    stop_sequences: list[str] | None = Field(None, description="Strings that end the answer, at most 16.")
+    stream: bool | None = Field(None, description="The answer is server-sent events.")
+    metadata: Labels | None = Field(None, description="Changes nothing.")
 
 
 def read_messages(raw: Raw, request_id: str) -> ChatRequest:

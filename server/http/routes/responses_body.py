@@ -55,21 +55,31 @@ class ResponsesBody(BodyFields):
     """What is looked at of OpenAI's request beside its chat and what other routes have, too."""
 
     input: Any
-    instructions: str | None = None
-    max_output_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
-    max_tool_calls: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
-    include: Annotated[list[Included], Field(max_length=16)] | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    instructions: str | None = Field(None, description="A system message in front of all.")
+    max_output_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = Field(
+        None, description="What the model's length leaves, unless given."
+    )
+    max_tool_calls: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = Field(
+        None, description="The answer repeats it; no tool runs here."
+    )
+    include: Annotated[list[Included], Field(max_length=16)] | None = Field(
+        None, description=f"`{LOGPROBS}` shows log-probabilities; nothing here makes any of the others."
+    )
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = Field(
+        None, description="So many likely tokens stand beside each, with `include`."
+    )
     text: TextField | None = None
-    metadata: Annotated[dict[Label, LabelText], Field(max_length=16)] | None = None
-    reasoning: dict[str, Any] | None = None
-    store: bool | None = None
-    stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
-    user: ShortText | None = None
-    safety_identifier: ShortText | None = None
-    prompt_cache_key: ShortText | None = None
-    service_tier: ShortText | None = None
+    metadata: Annotated[dict[Label, LabelText], Field(max_length=16)] | None = Field(
+        None, description="The answer repeats it."
+    )
+    reasoning: dict[str, Any] | None = Field(None, description="Changes nothing: the models do not think aloud.")
+    store: bool | None = Field(None, description="Nothing is stored, whatever it says.")
+    stream: bool | None = Field(None, description="The answer is server-sent events.")
+    stream_options: dict[str, Any] | None = Field(None, description="Changes nothing.")
+    user: ShortText | None = Field(None, description="The answer repeats it.")
+    safety_identifier: ShortText | None = Field(None, description="The answer repeats it.")
+    prompt_cache_key: ShortText | None = Field(None, description="The answer repeats it.")
+    service_tier: ShortText | None = Field(None, description="Changes nothing.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

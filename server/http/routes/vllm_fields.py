@@ -170,6 +170,7 @@ OF_RESPONSES: tuple[VllmField, ...] = (
     *_refused("not known here; give it as text.format", "response_format"),
     *_refused('give include: ["message.output_text.logprobs"], with top_logprobs', "logprobs", neutral=(False,)),
     *_refused("a response has one answer; ask again for another", "n", neutral=(1,)),
+    *_refused("not supported here; POST /v1/chat/completions takes it", "echo", neutral=(False,)),
     *_refused(
         "this route shows no token ids; POST /v1/chat/completions does", "return_token_ids",
         "return_tokens_as_token_ids", neutral=(False,),

@@ -1,13 +1,13 @@
 """Readers of bodies, watched: each key that one asks a body for, and each model that one validates it by."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pydantic_core
 import pytest
 
 from server.http.long_texts import Raw
-from server.http.routes import chat_completions, completions, native, tokenize
+from server.http.routes import chat_completions, completions, messages, native, responses_body, tokenize
 
 
 class Noted(dict[str, Any]):
@@ -43,7 +43,7 @@ def asked_by(read: Callable[[Raw, str], Any], bodies: list[Any], monkeypatch: py
 
     by_other_names = completions._chat_names
     monkeypatch.setattr(completions, "_chat_names", renamed)
-    for module in (chat_completions, completions, native, tokenize):
+    for module in (chat_completions, completions, messages, native, responses_body, tokenize):
         monkeypatch.setattr(module, "body_object", noted)
         monkeypatch.setattr(module, "validated", noting(module.validated, asked))
     for body in bodies:
@@ -52,11 +52,15 @@ def asked_by(read: Callable[[Raw, str], Any], bodies: list[Any], monkeypatch: py
 
 
 def noting(validated: Callable[..., Any], asked: set[str]) -> Callable[..., Any]:
-    """`validated`, which writes down the fields of the models of a body's own."""
+    """`validated`, which writes down the fields of the models of a body's own, by the names that it has for them.
 
-    def noting(model: Any, body: Any, prefix: str = "") -> Any:
+    Where a reader hands on some fields of a body alone, these are what it asks for.
+    """
+
+    def noting(model: Any, body: Any, prefix: str = "", renamed: Mapping[str, str] = {}) -> Any:
         if not prefix:
-            asked.update(model.model_fields)
-        return validated(model, body, prefix)
+            names = model.model_fields if isinstance(body, Noted) else model.model_fields.keys() & body.keys()
+            asked.update(renamed.get(name, name) for name in names)
+        return validated(model, body, prefix, renamed)
 
     return noting

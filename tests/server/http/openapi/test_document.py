@@ -14,11 +14,14 @@ from server.http.app import create_app, create_waiting_app
 from server.http.health import DownloadProgress
 from server.http.middleware.keys import ApiKeys, digest_of
 from server.http.openapi.document import ROUTES, openapi_document
+from server.http.pages import PATHS
 from server.http.routes.chat_completions import read_openai
 from server.http.routes.completions import read_completions
+from server.http.routes.messages import REFUSED, read_counted, read_messages
 from server.http.routes.native import KEYS, PARAMETERS, read_native
+from server.http.routes.responses_body import read_responses
 from server.http.routes.tokenize import read_detokenize, read_tokenize
-from server.http.routes.vllm_fields import COMPLETION_FIELDS, FIELDS
+from server.http.routes.vllm_fields import COMPLETION_FIELDS, FIELDS, RESPONSES_FIELDS
 from server.metrics import Metrics
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import behind_guard, bodies
@@ -30,16 +33,22 @@ DOCUMENT = openapi_document("1.2.3")
 READERS: dict[str, Any] = {
     "/chat": read_native,
     "/v1/chat/completions": read_openai,
+    "/v1/responses": read_responses,
+    "/v1/messages": read_messages,
+    "/v1/messages/count_tokens": read_counted,
     "/v1/completions": read_completions,
     "/tokenize": read_tokenize,
     "/detokenize": read_detokenize,
 }
+FORMS = {"/v1/audio/transcriptions"}  # bodies that are no JSON: tests of their own compare the fields
 
 
 def operations(app: FastAPI) -> set[tuple[str, str]]:
-    """Methods and paths of its routes, as the document writes them."""
+    """Methods and paths of its routes, as the document writes them; the pages for a browser are none of them."""
     routes: list[Any] = list(app.routes)
-    return {(method.lower(), route.path_format) for route in routes for method in route.methods}
+    return {
+        (method.lower(), route.path_format) for route in routes if route.path not in PATHS for method in route.methods
+    }
 
 
 def described() -> set[tuple[str, str]]:
@@ -57,12 +66,17 @@ def test_a_route_that_is_not_described_is_seen() -> None:
 
 
 def test_every_route_with_a_body_has_its_reader_here() -> None:
-    assert READERS.keys() == {path for path, item in DOCUMENT["paths"].items() if "requestBody" in item.get("post", {})}
+    assert READERS.keys() | FORMS == {
+        path for path, item in DOCUMENT["paths"].items() if "requestBody" in item.get("post", {})
+    }
 
 
 def refused_on(path: str) -> set[str]:
     """Fields that are looked at to be refused."""
-    fields = {"/v1/completions": COMPLETION_FIELDS, "/tokenize": (*FIELDS, *COMPLETION_FIELDS)}.get(path, FIELDS)
+    fields = {
+        "/v1/completions": COMPLETION_FIELDS, "/tokenize": (*FIELDS, *COMPLETION_FIELDS),
+        "/v1/responses": RESPONSES_FIELDS, "/v1/messages": REFUSED, "/v1/messages/count_tokens": REFUSED,
+    }.get(path, FIELDS)  # fmt: skip
     return {field.name for field in fields if field.treatment == "refused"}
 
 
@@ -89,6 +103,11 @@ def test_the_native_form_has_exactly_its_keys() -> None:
     assert DOCUMENT["components"]["schemas"]["NativeParameters"]["properties"].keys() == PARAMETERS
 
 
+def test_what_of_vllms_is_honoured_on_responses_stands_in_the_document() -> None:
+    honoured = {field.name for field in RESPONSES_FIELDS if field.treatment == "honoured"}
+    assert honoured <= fields_of("/v1/responses")
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 def test_what_of_vllms_is_honoured_stands_in_the_document(path: str) -> None:
     fields = FIELDS if "chat" in path else COMPLETION_FIELDS
@@ -101,7 +120,16 @@ def test_what_of_vllms_is_honoured_stands_in_the_document(path: str) -> None:
 def test_every_field_says_what_it_is() -> None:
     silent = [
         name
-        for form in ("NativeChat", "ChatCompletionRequest", "TextCompletionRequest", "NativeParameters")
+        for form in (
+            "NativeChat",
+            "ChatCompletionRequest",
+            "TextCompletionRequest",
+            "NativeParameters",
+            "CreateResponse",
+            "CreateMessage",
+            "CountMessageTokens",
+            "CreateTranscription",
+        )
         for name, field in DOCUMENT["components"]["schemas"][form]["properties"].items()
         if "description" not in field and name not in ("messages", "top_logprobs")
     ]
