@@ -22,17 +22,19 @@ PREFIX = "pixelferry:"
 # How a request ends. Each has its series from the start, or the first of a burst would count for nothing in a rate.
 FINISHED = ("stop", "length", "abort")
 FAULTS = (
-    "broken", "connections_full", "cut_off", "downloading", "engine_died", "engine_down", "internal", "loading",
-    "media_unavailable", "no_process", "shm_gone", "stopping", "worker_died", "workers_down",
+    "broken", "connections_full", "cut_off", "downloading", "engine_died", "engine_down", "fetcher_died",
+    "fetcher_down", "internal", "loading", "media_unavailable", "no_process", "shm_gone", "stopping", "worker_died",
+    "workers_down",
 )  # fmt: skip  # codes of errors that are this server's own, whatever the status: PixelferryErrors reads them
 REFUSALS = (
     "asks_too_much", "bodies_full", "body_timeout", "body_too_large", "concurrency_limit_exceeded",
     "context_length_exceeded", "cors_refused", "form_too_large", "gave_way", "head_too_large", "host_not_allowed",
-    "http_version", "invalid_api_key", "invalid_host", "invalid_json", "invalid_request", "media_too_costly",
-    "media_too_large", "memory_full", "method_not_allowed", "model_not_found", "queue_full", "rate_limit_exceeded",
-    "route_not_found", "route_not_supported", "structured_output", "too_many_parts", "too_many_values",
-    "took_too_long", "unknown_field", "unknown_parameter", "unread", "unread_full", "unsupported_media_type",
-    "unsupported_modality", "unsupported_parameter", "worker_memory",
+    "http_version", "invalid_api_key", "invalid_form", "invalid_host", "invalid_json", "invalid_request",
+    "media_fetch_failed", "media_too_costly", "media_too_large", "media_url_forbidden", "memory_full",
+    "method_not_allowed", "model_not_found", "origin_not_allowed", "queue_full", "rate_limit_exceeded",
+    "route_not_found", "route_not_supported", "structured_output", "too_many_parts", "too_many_values", "took_too_long",
+    "unknown_field", "unknown_parameter", "unread", "unread_full", "unsupported_media_type", "unsupported_modality",
+    "unsupported_parameter", "worker_memory",
 )  # fmt: skip  # codes of all others
 MODEL = "model_name"
 MALFORMED = "malformed"  # the route of bytes that are no HTTP
@@ -91,9 +93,7 @@ class Metrics:
         self._ended = self._counter("request_success", "Requests that ended, by how.", (MODEL, "finished_reason"))
         for reason in (*FINISHED, *FAULTS, *REFUSALS):
             self._ended.labels(name, reason)
-        self.prompt_tokens = self._counter(
-            "prompt_tokens", "Tokens of prompts, placeholders of media included.", (MODEL,)
-        ).labels(name)
+        self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts and media.", (MODEL,)).labels(name)
         self.generation_tokens = self._counter("generation_tokens", "Sampled tokens.", (MODEL,)).labels(name)
         self.request_prompt_tokens = self._of_model("request_prompt_tokens", "Tokens of one prompt.", TOKENS)
         self.request_generation_tokens = self._of_model(

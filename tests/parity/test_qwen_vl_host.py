@@ -166,7 +166,7 @@ def test_tools_and_pictures_outside_users_messages_are_named(host: QwenVLProcess
     user = {"role": "user", "content": "x"}
     for messages, param in (
         ([user, call, user], "messages[1].tool_calls"),
-        ([user, {"role": "tool", "content": "x"}], "messages[1].role"),
+        ([user, {"role": "tool", "content": "x"}], "messages[1]"),
         ([{"role": "system", "content": picture}, user], "messages[0].content[1]"),
         ([user, {"role": "assistant", "content": picture}, user], "messages[1].content[1]"),
     ):
