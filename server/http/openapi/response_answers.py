@@ -14,13 +14,13 @@ class OutputText(AnswerPart):
     logprobs: list[SampledToken]
 
 
-Progress = Literal["in_progress", "completed", "incomplete"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
 class OutputMessage(AnswerPart):
     type: Literal["message"]
     id: str
-    status: Progress
+    status: ItemStatus
     role: Literal["assistant"]
     content: list[OutputText]
 
@@ -28,7 +28,7 @@ class OutputMessage(AnswerPart):
 class OutputCall(AnswerPart):
     type: Literal["function_call"]
     id: str
-    status: Progress
+    status: ItemStatus
     call_id: str
     name: str
     arguments: str = Field(description="JSON.")
