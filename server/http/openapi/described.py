@@ -41,7 +41,7 @@ class DescribedRoute:
     summary: str
     told: str = ""
     answer: Any = None
-    media_type: str = "application/json"
+    media_type: str = "application/json"  # another one is a text, which stands there beside an `answer`
     events: type[BaseModel] | None = None  # the type of each event of a stream
     done: bool = True  # a stream ends with [DONE]
     errors_in_stream: bool = True  # an error there is an event with the body of an answer; else `events` has it
@@ -99,7 +99,7 @@ class DescribedRoute:
 
     def _responses(self, method: str) -> dict[int | str, dict[str, Any]]:
         content: dict[str, Any] = {}
-        if self.answer is None:
+        if self.answer is None or self.media_type != "application/json":
             content[self.media_type] = {"schema": {"type": "string"}}
         if self.events is not None:
             content["text/event-stream"] = {"schema": self._event_schema(self.events)}

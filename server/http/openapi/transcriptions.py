@@ -72,8 +72,8 @@ ROUTES = (
     DescribedRoute(
         path="/v1/audio/transcriptions", methods=("POST",), tag="chats", summary="The words of a sound",
         told="OpenAI's, of models that hear.",
-        body=CreateTranscription, takes="multipart/form-data", answer=Transcript, events=TranscriptEvent, timed=True,
-        may_miss=True,
+        body=CreateTranscription, takes="multipart/form-data", answer=Transcript, events=TranscriptEvent,
+        media_type="text/plain", timed=True, may_miss=True,
         examples={
             "a sound": {"file": SOUND, "language": "en"},
             "a sound, as a stream": {"file": SOUND, "prompt": "What is said?", "stream": True},

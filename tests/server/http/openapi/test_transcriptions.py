@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from server.http.openapi.document import openapi_document
 from server.http.openapi.transcriptions import ROUTES, CreateTranscription, Transcript, TranscriptEvent
 from server.http.routes import transcriptions as reader
 from server.http.routes.transcriptions import FORMATS, TranscriptSerializer
@@ -34,6 +35,12 @@ def test_every_field_that_the_reader_takes_stands_in_the_document() -> None:
     }
     assert taken == CreateTranscription.model_fields.keys() and len(taken) == 7
     assert {*FORMATS} == {*CreateTranscription.model_json_schema()["properties"]["response_format"]["anyOf"][0]["enum"]}
+
+
+def test_the_words_alone_are_a_text() -> None:
+    content = openapi_document("1")["paths"]["/v1/audio/transcriptions"]["post"]["responses"]["200"]["content"]
+    assert content.keys() == {"application/json", "text/event-stream", "text/plain"}
+    assert content["text/plain"] == {"schema": {"type": "string"}}
 
 
 def test_transcripts_are_answered_as_the_document_tells() -> None:
