@@ -85,4 +85,4 @@ def test_a_template_without_tools_names_them(server: RunningServer) -> None:
         return answer.json()["error"]["param"]
 
     assert param(history("rain")) == "messages[2].tool_calls"
-    assert param([history("rain")[i] for i in (0, 1, 3)]) == "messages[2].role"
+    assert param([history("rain")[i] for i in (0, 1, 3)]) == "messages[2]"

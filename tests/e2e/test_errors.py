@@ -121,7 +121,7 @@ REFUSED: list[tuple[str, Any, str | None]] = [
     (OPENAI, messages(max_completion_tokens=0), "max_completion_tokens"),
     (OPENAI, messages(stream="yes"), "stream"),
     (OPENAI, messages(stream=True, stream_options={"include_usage": 3}), "stream_options.include_usage"),
-    (OPENAI, {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}]}, "messages[1].role"),
+    (OPENAI, {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}]}, "messages[1]"),
     (OPENAI, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]},
      "messages[0].tool_calls"),
     (OPENAI, messages(response_format={"type": "xml"}), "response_format.type"),
@@ -185,7 +185,7 @@ def test_an_unknown_model_and_route_are_not_found(server: RunningServer) -> None
         assert error["code"] == "model_not_found"
     refused(server.http.get("/v1/models/m"), 404, "model")
     assert refused(server.http.get("/v2/models"), 404)["code"] == "route_not_found"
-    assert refused(server.http.get("/openapi.json"), 404)
+    assert refused(server.http.get("/redoc"), 404)
     answer = server.http.get("/chat")
     assert refused(answer, 405)["code"] == "method_not_allowed" and answer.headers["allow"] == "POST"
 

@@ -17,7 +17,9 @@ import httpx
 import pytest
 
 from server.http.app import create_app
+from server.http.errors import ANTHROPIC
 from server.http.middleware.keys import OPEN_PATHS
+from server.http.pages import PATHS
 from tests.certificates import write_certificate
 from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer, children_of, until
@@ -82,14 +84,15 @@ def test_every_route_asks_for_a_key(client: httpx.Client, prefix: str) -> None:
     for method, path in [*routes, ("GET", "/none"), ("DELETE", "/chat")]:
         for headers in ({}, bearer("sk-wrong"), {"Authorization": f"Basic {KEYS[0]}"}):
             answer = client.request(method, prefix + path, headers=headers)
-            if path in OPEN_PATHS:
+            if path in OPEN_PATHS | PATHS:
                 assert answer.status_code == 200, (method, path)
                 continue
             assert answer.status_code == 401, (method, path)
             assert answer.headers["www-authenticate"] == "Bearer" and answer.headers["x-request-id"]
             if method != "HEAD":
                 error = answer.json()["error"]
-                assert error["code"] == "invalid_api_key" and error["type"] == "invalid_request_error"
+                kind = "authentication_error" if path.startswith(ANTHROPIC) else "invalid_request_error"
+                assert error["code"] == "invalid_api_key" and error["type"] == kind
         assert client.request(method, prefix + path, headers=bearer(KEYS[0])).status_code != 401, (method, path)
 
 
