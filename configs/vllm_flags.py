@@ -194,7 +194,8 @@ FLAGS: tuple[VllmFlag, ...] = (
     *_absent("no code from outside reads calls of tools, and none is run", "--tool-parser-plugin", "--tool-server"),
     *_absent("give no tools where none may be called", "--exclude-tools-when-tool-choice-none"),
     *_absent(
-        "no model here thinks aloud", "--reasoning-parser", "--reasoning-parser-plugin", "--enable-reasoning",
+        "thoughts are not told apart from an answer",
+        "--reasoning-parser", "--reasoning-parser-plugin", "--enable-reasoning",
         "--reasoning-config", "--reasoning-effort-map", "--anthropic-disabled-thinking-effort",
         "--cohere-is-reasoning-model", "--cohere-format",
     ),

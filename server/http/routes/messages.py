@@ -32,7 +32,7 @@ CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 OUR_FIELDS = ((r"\.function\.parameters", ".input_schema"), (r"\.function\b", ""))  # of a tool, and what they are there
 REFUSED = (
     VllmField(
-        name="thinking", treatment="refused", note="the models here do not think aloud; leave it out",
+        name="thinking", treatment="refused", note="thoughts are not told apart from an answer; leave it out",
         neutral=({"type": "disabled"},),
     ),
     VllmField(name="container", treatment="refused", note="answers run no code; leave it out"),

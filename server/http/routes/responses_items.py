@@ -52,7 +52,7 @@ class Messages:
             "message": self._message,
             "function_call": self._call,
             "function_call_output": self._output,
-            "reasoning": lambda item, param: None,  # the models here do not think aloud, and see nobody's thoughts
+            "reasoning": lambda item, param: None,  # the model sees nobody's thoughts
         }
         kind = item.get("type")
         if kind is None:
