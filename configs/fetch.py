@@ -9,6 +9,7 @@ from configs.setting import Setting
 
 MIB = 1 << 20
 EVERY_HOST = "*"
+MAX_URL = 8192  # characters; what browsers and proxies take, and more than any signed URL has
 
 # fmt: off
 

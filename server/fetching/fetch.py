@@ -61,6 +61,8 @@ class MediaFetcher:
             raise FetchFailed("the connection broke off") from None
         except (httpcore2.ProtocolError, httpcore2.UnsupportedProtocol):
             raise FetchFailed("the host's answer is not whole, or is no HTTP") from None
+        except OSError:  # of TLS behind its handshake, too, which the library lets pass
+            raise FetchFailed("the connection broke off") from None
 
     async def _fetch(self, url: str, max_bytes: int, take: Take) -> None:
         target = read_target(url, self._config.domains)

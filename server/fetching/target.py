@@ -8,9 +8,8 @@ from typing import Literal
 
 import httpx2
 
-from configs.fetch import EVERY_HOST
+from configs.fetch import EVERY_HOST, MAX_URL
 
-MAX_URL = 8192  # characters; what browsers and proxies take, and more than any signed URL has
 # Never in a URL (RFC 3986, 2): a backslash is a slash to some readers, and a line break is nothing to others. Letters
 # of any language are percent-encoded by the parser, or become Punycode.
 _STRANGE = re.compile(r'[\x00-\x20\x7f\\<>"^`{|}]')

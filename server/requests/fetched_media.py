@@ -1,11 +1,13 @@
 """Media that a chat names by http(s): fetched, counted with its body, and put into their places."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
+from configs.fetch import MAX_URL
 from server.children.fetcher import Fetcher, FetcherDied
 from server.children.replies import NobodyUp
 from server.fetching.messages import FetchedPiece, FetchEnded
@@ -28,10 +30,14 @@ async def fetch_media(request: ChatRequest, fetcher: Fetcher) -> ChatRequest:
     if not isinstance(chat, Chat):
         return request
     params: dict[str, str] = {}  # by URL: one that stands there twice is fetched once
+    uses: Counter[str] = Counter()  # and sent to the worker as often as it stands there
     for medium in chat.media:
         for source in (medium.source, *medium.frames):
             if isinstance(source, str) and by_url(source):
+                if len(source) > MAX_URL:
+                    raise invalid_request(f"the URL has more than {MAX_URL} characters", medium.param, FORBIDDEN_URL)
                 params.setdefault(source, medium.param)
+                uses[source] += 1
     if not params:
         return request
     if len(params) > MOST_URLS:
@@ -39,7 +45,7 @@ async def fetch_media(request: ChatRequest, fetcher: Fetcher) -> ChatRequest:
         raise invalid_request(message, params[list(params)[MOST_URLS]], "too_many_parts")
     found: dict[str, Fetched] = {}
     download = _Download(request, fetcher, found)
-    await run_together([download.one(url, param) for url, param in params.items()])
+    await run_together([download.one(url, param, uses[url]) for url, param in params.items()])
 
     def placed(medium: Media) -> Media:
         frames = tuple(found.get(one, one) if isinstance(one, str) else one for one in medium.frames)
@@ -63,18 +69,21 @@ class _Download:
         self._fetcher = fetcher
         self._found = found
         self._n = 0  # bytes so far
+        # More at once would only make the line longer, which everybody's jobs are looked up in.
+        self._at_once = asyncio.Semaphore(fetcher.limits.client_at_once)
 
-    async def one(self, url: str, param: str) -> None:
-        """Raises Refusal."""
+    async def one(self, url: str, param: str, uses: int) -> None:
+        """uses: how often it stands in the chat. Raises Refusal."""
+        pieces: list[bytes] = []
         try:
-            job = await self._fetcher.begin(url, self._context.client)
-            pieces: list[bytes] = []
-            try:
-                ended = None
-                while ended is None:
-                    ended = self._taken(await job.next(), pieces, param)
-            finally:
-                self._fetcher.cancel(job)
+            async with self._at_once:
+                job = await self._fetcher.begin(url, self._context.client)
+                try:
+                    ended = None
+                    while ended is None:
+                        ended = self._taken(await job.next(), pieces, param, uses)
+                finally:
+                    self._fetcher.cancel(job)
         except NobodyUp:
             raise unavailable("nothing can be fetched now", "fetcher_down", retry_after=10) from None
         except FetcherDied:
@@ -84,18 +93,19 @@ class _Download:
         self._found[url] = Fetched(data=await asyncio.to_thread(b"".join, pieces))
 
     def _taken(
-        self, answers: Sequence[FetchedPiece | FetchEnded], pieces: list[bytes], param: str
+        self, answers: Sequence[FetchedPiece | FetchEnded], pieces: list[bytes], param: str, uses: int
     ) -> FetchEnded | None:  # fmt: skip
         """The last word, once it has come. Raises Refusal for more bytes than there is room for."""
         body, most = self._context.body, self._fetcher.limits.max_bytes
         for answer in answers:
             if isinstance(answer, FetchEnded):
                 return answer
-            self._n += len(answer.data)
+            size = len(answer.data) * uses
+            self._n += size
             if self._n > most:
                 message = f"the media of this request by URL have more than {most >> 20} MiB (--max-fetched-mib)"
                 raise invalid_request(message, param, TOO_LARGE)
-            if body is not None and not body.hold(len(answer.data)):
+            if body is not None and not body.hold(size):
                 raise overloaded("there is no room for what is fetched for this request", "bodies_full")
             pieces.append(answer.data)
         return None

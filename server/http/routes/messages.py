@@ -224,8 +224,14 @@ def _opened(call: CallPiece) -> dict[str, Any]:
 
 
 def _given(arguments: str) -> Any:
-    """A call's JSON as an object; of one that max_tokens cut what is there of it, as the SDK reads a stream."""
-    return pydantic_core.from_json(arguments or "{}", allow_partial="trailing-strings")
+    """A call's JSON as an object; of one that max_tokens cut what is there of it, as the SDK reads a stream.
+
+    Empty where the parser has no room for it: lists in hundreds of lists, numbers of thousands of digits.
+    """
+    try:
+        return pydantic_core.from_json(arguments or "{}", allow_partial="trailing-strings")
+    except ValueError:
+        return {}
 
 
 def _end(last: Delta, *, called: bool) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from server.requests.sampling import INT32_MAX, MAX_LOGPROBS, SamplingRequest
 from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.errors import ChatError, expect, shortened
 from tokenization.chat.rendering import with_rendering
+from tokenization.chat.tool_offer import MOST_TOOLS
 
 LOGPROBS = "message.output_text.logprobs"
 KNOWN = frozenset(field.name for field in RESPONSES_FIELDS)
@@ -134,7 +135,7 @@ def read_responses(raw: Raw, request_id: str) -> ResponsesRequest:
 
 def _tools(value: Any, names: FieldNames) -> Any:
     """As a chat has them; what is no list of functions is for its reader to refuse."""
-    if not isinstance(value, list):
+    if not isinstance(value, list) or len(value) > MOST_TOOLS:
         return value
     found = []
     for i, tool in enumerate(value):
@@ -150,6 +151,16 @@ def _tools(value: Any, names: FieldNames) -> Any:
     return found
 
 
+def _shown_choice(value: Any) -> Any:
+    """What was read of it, and nothing beside that."""
+    if not isinstance(value, dict):
+        return value or "auto"
+    if value["type"] == "function":
+        return {"type": "function", "name": value["name"]}
+    tools = [{"type": "function", "name": tool["name"]} for tool in value["tools"]]
+    return {"type": "allowed_tools", "mode": value["mode"], "tools": tools}
+
+
 def _tool_choice(value: Any, names: FieldNames) -> Any:
     if value is None or value in ("auto", "none", "required"):
         return value
@@ -158,7 +169,7 @@ def _tool_choice(value: Any, names: FieldNames) -> Any:
         return {"type": kind, "function": {"name": value.get("name")}}
     if kind == "allowed_tools":
         tools = value.get("tools")
-        if isinstance(tools, list):
+        if isinstance(tools, list) and len(tools) <= MOST_TOOLS:
             allowed = [_tool_choice(tool, names) if isinstance(tool, dict) else tool for tool in tools]
             for i in range(len(tools)):
                 names.known[f"tool_choice.allowed_tools.tools[{i}].function"] = f"tool_choice.tools[{i}]"
@@ -199,7 +210,7 @@ def _said(found: Mapping[str, Any], body: ResponsesBody) -> dict[str, Any]:
         "service_tier": "default",
         "store": False,
         "text": text,
-        "tool_choice": found.get("tool_choice") or "auto",
+        "tool_choice": _shown_choice(found.get("tool_choice")),
         "tools": tools,
         "top_logprobs": body.top_logprobs or 0,
         "truncation": "disabled",

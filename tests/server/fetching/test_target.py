@@ -2,7 +2,8 @@
 
 import pytest
 
-from server.fetching.target import MAX_URL, ForbiddenUrl, allowed_by, read_target
+from configs.fetch import MAX_URL
+from server.fetching.target import ForbiddenUrl, allowed_by, read_target
 
 EVERY = ("*",)
 SPELLINGS = {  # of 127.0.0.1, and of names that other readers would find there

@@ -92,7 +92,7 @@ def test_each_url_is_fetched_once_and_stands_in_its_place() -> None:
             b"two",
         ]
         assert (inline.source, other.source) == (DATA, "httpx://a.test/") and frames.source == ""
-        assert len(fetches(fetcher)) == 2 and body.held == 6
+        assert len(fetches(fetcher)) == 2 and body.held == 9
         assert found.id == request.id and one.param == "inputs[1].image"
 
     play(scenario)
@@ -184,5 +184,47 @@ def test_so_many_urls_and_no_more() -> None:
         with pytest.raises(Refusal, match=str(MOST_URLS)) as caught:
             await fetch_media(request, fetcher)
         assert caught.value.param == f"inputs[{MOST_URLS}].image" and not fetches(fetcher)
+
+    play(scenario)
+
+
+def test_what_stands_twice_counts_twice() -> None:
+    """It is fetched once, and goes to the worker as often as it stands there."""
+
+    async def scenario(fetcher: Fetcher) -> None:
+        request, body = asked(*[picture("http://a.test/1", i) for i in range(3)], room=29)
+        task = asyncio.create_task(fetch_media(request, fetcher))
+        await answer(fetcher, "http://a.test/1", b"x" * 9)
+        await task
+        assert body.held == 27
+        request, body = asked(*[picture("http://a.test/2", i) for i in range(3)], room=29)
+        task = asyncio.create_task(fetch_media(request, fetcher))
+        await answer(fetcher, "http://a.test/2", b"x" * 10)
+        with pytest.raises(Refusal) as caught:
+            await task
+        assert caught.value.code == "bodies_full"
+
+    play(scenario)
+
+
+def test_a_request_asks_for_no_more_at_once_than_its_client_may() -> None:
+    async def scenario(fetcher: Fetcher) -> None:
+        request, _ = asked(*[picture(f"http://a.test/{i}", i) for i in range(9)])
+        task = asyncio.create_task(fetch_media(request, fetcher))
+        await until(lambda: len(fetches(fetcher)) == 2)
+        assert fetcher.n_waiting == 0
+        for i in range(9):
+            await answer(fetcher, f"http://a.test/{i}", b"x")
+        await task
+
+    play(scenario, client_at_once=2)
+
+
+def test_a_url_without_end_is_refused_before_anybody_is_asked() -> None:
+    async def scenario(fetcher: Fetcher) -> None:
+        request, _ = asked(picture("http://a.test/" + "x" * 9000))
+        with pytest.raises(Refusal) as caught:
+            await fetch_media(request, fetcher)
+        assert (caught.value.param, caught.value.code) == ("inputs[1].image", FORBIDDEN_URL) and not fetches(fetcher)
 
     play(scenario)

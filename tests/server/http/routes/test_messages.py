@@ -228,7 +228,13 @@ def test_why_an_answer_ended(fields: dict[str, Any], expected: tuple[str, str | 
 
 
 def test_a_call_that_was_cut_is_what_is_there_of_it() -> None:
-    for arguments, expected in (('{"city": "Ro', {"city": "Ro"}), ('{"city": ', {}), ("", {})):
+    for arguments, expected in (
+        ('{"city": "Ro', {"city": "Ro"}),
+        ('{"city": ', {}),
+        ("", {}),
+        ('{"city": ' + "[" * 999, {}),
+        ('{"city": ' + "9" * 5000, {}),
+    ):
         call = CallPiece(index=0, id="a", name="weather", arguments=arguments)
         said = answered(serializer(), ACCEPTED, [Delta(text="", tokens=TOKENS[:1], finish="length", calls=(call,))])
         assert said["content"][0]["input"] == expected

@@ -52,6 +52,15 @@ def test_tools_and_their_choice_are_those_of_the_chat_route() -> None:
         assert one.tools == other.tools and one.chat == other.chat
 
 
+def test_a_choice_is_shown_as_it_was_read() -> None:
+    """What nobody reads of it is not repeated."""
+    more = {"x": "y" * 1000}
+    one = {"type": "function", "name": WEATHER["name"]}
+    several = {"type": "allowed_tools", "mode": "auto", "tools": [one]}
+    for given, shown in (({**one, **more}, one), ({**several, **more, "tools": [{**one, **more}]}, several)):
+        assert asked(tools=[WEATHER], tool_choice=given).said["tool_choice"] == shown
+
+
 def test_forms_of_an_answer() -> None:
     schema = {"name": "city", "schema": CITY, "strict": True}
     grammar = read(text={"format": {"type": "json_schema", **schema}, "verbosity": "low"}).grammar
