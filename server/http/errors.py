@@ -138,7 +138,7 @@ async def answer_to(request: Request, error: Exception) -> ErrorResponse:
     shown, status = shortened(request.scope["path"], MAX_PARAM), error.status_code
     if status == 404 and shown.startswith("/v1/") and shown.split("/")[2] in OF_OPENAI:
         # A 404 would tell LiteLLM's proxy that the model is gone: it turns every other request away for a while.
-        message = f"this server does not have OpenAI's {shown}: it answers chats, completions and models"
+        message = f"this server does not have OpenAI's {shown}: docs/api.md lists what it has"
         return error_response(invalid_request(message, code="route_not_supported"), request_id)
     meant = did_you_mean(request.scope["path"], paths_of(request.app))
     texts = {404: f"no route {shown!r} here{meant}", 405: f"{request.method} is not allowed on {shown!r}"}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from configs.fetch import MAX_URL
 from server.http.field_names import FieldNames
 from tokenization.chat.errors import ChatError, expect, shortened, type_name
 from tokenization.chat.options import KEYS
@@ -130,8 +131,9 @@ class Messages:
         source = expect(part.get(field), str, "the file's data, a data: URL", param)
         said = source[:64].removeprefix("data:").partition(";")[0].partition(",")[0].lower()
         name = part.get("filename")
-        named = name if isinstance(name, str) else source[-256:] if field == "file_url" else ""
-        ending = named.partition("?")[0].rpartition(".")[2].lower()
+        address = source[:MAX_URL].partition("?")[0].partition("#")[0] if field == "file_url" else ""
+        endings = [one.rpartition(".")[2].lower() for one in (name, address) if isinstance(one, str)]
+        ending = next((one for one in endings if one in KINDS), "")
         kind = OF_TYPE.get(said.partition("/")[0]) if source.startswith("data:") else KINDS.get(ending)
         if kind is None:
             shown = f"'{shortened(said)}'" if source.startswith("data:") else "one that nothing names"

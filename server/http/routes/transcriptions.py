@@ -76,6 +76,7 @@ def form_boundary(headers: Mapping[str, str], origins: Collection[str]) -> bytes
 
 def form_fields(raw: Raw, boundary: bytes) -> dict[str, bytearray]:
     """The fields of a form by name, without the brackets of those that are lists. Raises Refusal."""
+    _check_boundaries(raw, b"\r\n--" + boundary)
     fields: dict[str, bytearray] = {}
     header, value, disposition = bytearray(), bytearray(), bytearray()
     content, ended, n_parts = bytearray(), False, 0
@@ -125,6 +126,16 @@ def form_fields(raw: Raw, boundary: bytes) -> dict[str, bytearray]:
     if not ended:
         raise invalid_request("the body is not a valid form: it ends before its last boundary", code="invalid_form")
     return fields
+
+
+def _check_boundaries(raw: Raw, line: bytes) -> None:
+    """Raise Refusal for what looks like a boundary and is none, and for too many: the parser weighs each in Python."""
+    at, n = raw.find(line), 0
+    while at >= 0:
+        n, end = n + 1, at + len(line)
+        if n > MOST_FIELDS + 1 or raw[end : end + 2] not in (b"\r\n", b"--"):
+            raise invalid_request("the body is not a valid form: its boundary is inside a part", code="invalid_form")
+        at = raw.find(line, end)
 
 
 def read_transcription(

@@ -6,6 +6,8 @@ from tests.server.http.request_bodies import openai, read_openai
 from tests.server.http.routes.test_responses_body import CALL, PNG, SAID, USER, read
 from tokenization.chat.parts import Chat, Media, Text
 
+SIGNED = "https://a.example/b.png?c=" + "d" * 400
+
 
 def chat_of(**fields: Any) -> Chat:
     chat = read(**fields).chat
@@ -49,7 +51,7 @@ def test_media_are_those_of_the_chat_route() -> None:
                     {"type": "input_audio", "input_audio": wav},
                     {"type": "input_file", "file_data": "data:video/mp4;base64,AAAA", "filename": "a", "fps": 2.0},
                     {"type": "input_file", "file_data": "AAAA", "filename": "a.MP3"},
-                    {"type": "input_file", "file_url": "https://a.example/b.png?c=d"},
+                    {"type": "input_file", "file_url": SIGNED, "filename": "b"},
                     {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}},
                 ],
             }
@@ -64,7 +66,7 @@ def test_media_are_those_of_the_chat_route() -> None:
                     {"type": "input_audio", "input_audio": wav},
                     {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA", "fps": 2.0}},
                     {"type": "audio_url", "audio_url": {"url": "data:audio/mp3;base64,AAAA"}},
-                    {"type": "image_url", "image_url": {"url": "https://a.example/b.png?c=d"}},
+                    {"type": "image_url", "image_url": {"url": SIGNED}},
                     {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}},
                 ],
             }

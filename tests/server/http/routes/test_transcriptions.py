@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import time
 from typing import Any
 
 import httpx
@@ -123,6 +124,16 @@ def test_a_broken_form_is_refused() -> None:
         except (Refusal, ChatError):
             refused += 1
     assert 300 < refused < 3000
+
+
+@pytest.mark.parametrize("inside", [b"\r\n--bX" * 30_000, b"\r\n--b" + b" " * 200_000], ids=["near", "padded"])
+def test_what_is_nearly_a_boundary_is_refused_unparsed(inside: bytes) -> None:
+    """Each would be weighed in Python, byte by byte, in a thread that others wait for."""
+    raw = b'--b\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + inside + b"\r\n--b--\r\n"
+    began = time.process_time()
+    with pytest.raises(Refusal) as caught:
+        read_transcription(raw, "r1", boundary=b"b", own=OWN)
+    assert caught.value.code == "invalid_form" and time.process_time() - began < 0.02
 
 
 def test_many_parts_are_refused() -> None:
