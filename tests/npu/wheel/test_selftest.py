@@ -39,7 +39,7 @@ def test_every_row_of_an_npu(tmp_path: Path) -> None:
     told = {row["name"]: row["note"] for row in found["rows"] if row["verdict"] == "told"}
     assert "107020" in told["replay without update"] and told["shared blocks"].startswith("refused")
     assert {row["dtype"] for row in found["rows"] if row["section"] == "operators"} == {"bfloat16"}
-    assert len({row["name"] for row in found["rows"] if row["section"] == "known"}) == 16
+    assert len({row["name"] for row in found["rows"] if row["section"] == "known"}) == 17
     skipped = [row["name"] for row in found["rows"] if row["verdict"] == "skip"]
     assert skipped == ["operators and cores"]  # the stub has no profiler of CANN's
     assert len([row for row in found["rows"] if row["section"] == "contexts"]) == 6
