@@ -15,6 +15,7 @@ from server.fetching.messages import PIECE_BYTES
 from server.fetching.target import FetchTarget, ForbiddenUrl, read_target
 
 MAX_REDIRECTS = 3
+TURN_CHUNKS = 64  # of a body, after which other fetches have their turn
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 Take = Callable[[bytes], Awaitable[None]]  # what becomes of the next bytes
 
@@ -135,9 +136,11 @@ def check_head(status: int, headers: dict[bytes, bytes], max_bytes: int) -> None
 
 async def read_body(response: httpcore2.Response, max_bytes: int, take: Take) -> None:
     """However small its chunks are, `take` gets few pieces. Raises TooLarge, FetchFailed."""
-    n, piece = 0, bytearray()
+    n, n_chunks, piece = 0, 0, bytearray()
     async for chunk in response.aiter_stream():
-        n += len(chunk)
+        n, n_chunks = n + len(chunk), n_chunks + 1
+        if n_chunks % TURN_CHUNKS == 0:
+            await anyio.sleep(0)  # of what was read at once no chunk waits by itself
         if n > max_bytes:
             raise TooLarge
         piece += chunk

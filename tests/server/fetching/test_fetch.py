@@ -1,13 +1,15 @@
 """Fetches of every kind, in a network of the test's own: what comes, what is refused, and who was connected to."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from server.fetching.fetch import read_body
 from tests.network import corpus
 from tests.network.inside_fetcher import HEAD_SECONDS, SECONDS
 from tests.network.names import PUBLIC, PUBLIC6
@@ -130,3 +132,41 @@ def test_through_a_proxy_names_count_and_nobody_else_is_asked(tmp_path: Path) ->
     assert told["asked"] == {} and {urlsplit(url).hostname or url.partition(":")[0] for url in asked} == set(domains)
     assert "CONNECT public.test:443 HTTP/1.1" in told["proxied"]
     assert told["fetched"][-1]["why"] == "the proxy refuses it"
+
+
+class BodyDouble:
+    """An origin's body in chunks of so many bytes, all of which have come."""
+
+    def __init__(self, size: int, n: int) -> None:
+        self.size, self.n = size, n
+
+    async def aiter_stream(self) -> AsyncIterator[bytes]:
+        for _ in range(self.n):
+            yield b"x" * self.size
+
+
+def test_a_body_in_small_chunks_leaves_turns_to_others() -> None:
+    async def read(size: int, n: int) -> tuple[int, int]:
+        """(bytes, turns that another task had meanwhile)."""
+        taken, turns = 0, 0
+
+        async def take(piece: bytes) -> None:
+            nonlocal taken
+            taken += len(piece)
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        beside = asyncio.create_task(other())
+        response: Any = BodyDouble(size, n)
+        try:
+            await read_body(response, 1 << 20, take)
+        finally:
+            beside.cancel()
+        return taken, turns
+
+    taken, turns = asyncio.run(read(100, 2000))
+    assert taken == 200_000 and turns > 20
