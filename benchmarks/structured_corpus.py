@@ -1,11 +1,12 @@
 """How many published JSON schemas an answer can be held to, and whether what a random model draws is valid.
 
-    make build/schemas && .venv/bin/python -m benchmarks.structured_corpus build/schemas
+    make build/schemas && .venv/bin/python -m benchmarks.structured_corpus build/schemas [--server http://HOST:PORT]
 
 The schemas are those of jsonschema's own test suite, of check-jsonschema and of Kubernetes. Each is refused with a
 keyword, or compiled; then answers are drawn from the mask at temperature 1, by weights that are random and lean towards
-what ends a text, a list or an object. An answer that ends is checked by jsonschema. What the suite calls invalid is
-given to the compiled grammar, too, which must not take it.
+what ends a text, a list or an object; or by the model of a running server, asked by /v1/chat/completions.
+An answer that ends is checked by jsonschema. What the suite calls invalid is given to the compiled grammar, too, which
+must not take it.
 """
 
 import argparse
@@ -14,6 +15,8 @@ import json
 import random
 import re
 import sys
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -135,8 +138,12 @@ class RandomModel:
         biases = [CLOSERS.get(tokenizer.token_bytes(token)[:1], 0.0) for token in range(tokenizer.vocab_size)]
         self._bias = np.array([*biases, *[0.0] * (self._end - len(biases)), END_BIAS])
 
-    def answer(self, matcher: LLMatcher) -> str | None:
-        """A whole one, or None where it is cut off. Raises RuntimeError where the matcher fails."""
+    def answers(self, _schema: str, matcher: LLMatcher) -> list[str]:
+        """Those that end by themselves. Raises RuntimeError where the matcher fails."""
+        drawn = [self._answer(matcher.deep_copy()) for _ in range(ANSWERS)]
+        return [text for text in drawn if text is not None]
+
+    def _answer(self, matcher: LLMatcher) -> str | None:
         tokens: list[int] = []
         while len(tokens) < LONGEST:
             mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
@@ -154,6 +161,33 @@ class RandomModel:
         return None
 
 
+class ServedModel:
+    """Has a running server draw the answers, with the same lean towards what closes."""
+
+    def __init__(self, url: str, tokenizer: BPETokenizer, seed: int) -> None:
+        self._url, self._seed = url, seed
+        end, _ = json.loads((EMBEDDED_MODEL / "generation_config.json").read_text(encoding="utf-8"))["eos_token_id"]
+        biases = {token: CLOSERS.get(tokenizer.token_bytes(token)[:1], 0.0) for token in range(tokenizer.vocab_size)}
+        self._bias = {str(token): bias for token, bias in biases.items() if bias} | {str(end): END_BIAS}
+
+    def answers(self, schema: str, _matcher: LLMatcher) -> list[str]:
+        """Those that end by themselves. Raises RuntimeError where the server refuses or fails."""
+        body = {
+            "messages": [{"role": "user", "content": "Answer in JSON."}], "n": ANSWERS, "temperature": 1.0,
+            "seed": self._seed, "max_tokens": LONGEST, "logit_bias": self._bias,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "asked", "schema": json.loads(schema)}},
+        }  # fmt: skip
+        request = urllib.request.Request(
+            f"{self._url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=300) as response:
+                choices = json.load(response)["choices"]
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(error.read().decode("utf-8")[:300]) from error
+        return [choice["message"]["content"] for choice in choices if choice["finish_reason"] == "stop"]
+
+
 def accepts(grammar: LLMatcher, tokenizer: BPETokenizer, instance: Any) -> bool:
     text = json.dumps(instance, ensure_ascii=False)
     tokens = tokenizer.encode(text)
@@ -166,10 +200,14 @@ def accepts(grammar: LLMatcher, tokenizer: BPETokenizer, instance: Any) -> bool:
 class Corpus:
     """Looks at schemas, one after the other."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, server: str | None) -> None:
         self._tokenizer = BPETokenizer.from_checkpoint(Checkpoint(EMBEDDED_MODEL))
         self._vocabulary = GrammarVocabulary(self._tokenizer, self._tokenizer.vocab_size)
-        self._model = RandomModel(self._tokenizer, self._vocabulary, seed)
+        self._model = (
+            RandomModel(self._tokenizer, self._vocabulary, seed)
+            if server is None
+            else ServedModel(server, self._tokenizer, seed)
+        )
         self._validators: Any = importlib.import_module("jsonschema.validators")  # it comes with the schemas
         self.by_source: dict[str, Found] = {}
 
@@ -200,30 +238,25 @@ class Corpus:
         self._draw(case, matcher, validator, found)
 
     def _draw(self, case: Case, matcher: LLMatcher, validator: Any, found: Found) -> None:
-        ended = 0
-        for _ in range(ANSWERS):
-            try:
-                text = self._model.answer(matcher.deep_copy())
-            except RuntimeError as error:
-                found.failed.append(f"{case.name}: {error}")
-                return
-            if text is None:
-                continue
-            try:
-                problem = next(iter(validator.iter_errors(json.loads(text))), None)
-            except re.error:  # a pattern of ECMA's that Python does not know
-                found.unjudged += 1
-                return
-            ended += 1
-            if problem is not None:
-                found.wrong.append(f"{case.name}: {text[:100]}: {problem.message[:100]}")
-        found.stops += ended
-        found.counted += ended >= ENOUGH
+        try:
+            texts = self._model.answers(json.dumps(case.schema), matcher)
+        except RuntimeError as error:
+            found.failed.append(f"{case.name}: {error}")
+            return
+        try:
+            problems = [(text, next(iter(validator.iter_errors(json.loads(text))), None)) for text in texts]
+        except re.error:  # a pattern of ECMA's that Python does not know
+            found.unjudged += 1
+            return
+        wrong = [f"{text[:100]}: {problem.message[:100]}" for text, problem in problems if problem is not None]
+        found.wrong += [f"{case.name}: {line}" for line in wrong]
+        found.stops += len(texts)
+        found.counted += len(texts) >= ENOUGH
 
 
-def look(schemas: Path, seed: int = 1, share: float = 1.0) -> dict[str, Found]:
+def look(schemas: Path, seed: int = 1, share: float = 1.0, server: str | None = None) -> dict[str, Found]:
     """What was found of each source, of this share of its schemas, which stand in a directory as `make` fills it."""
-    corpus, chosen = Corpus(seed), random.Random(seed)
+    corpus, chosen = Corpus(seed, server), random.Random(seed)
     (suite_root,) = schemas.glob("jsonschema-*/json/tests")
     for cases in (suite(suite_root), vendored(schemas), kubernetes(schemas)):
         for case in cases:
@@ -237,16 +270,17 @@ def main() -> None:
     parser.add_argument("schemas", type=Path, help="the directory of the three packages")
     parser.add_argument("--share", type=float, default=1.0, help="of the schemas, drawn by the seed")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--server", help="whose model draws the answers, as http://HOST:PORT: the embedded one")
     asked = parser.parse_args()
     sys.path.append(str(asked.schemas))
-    for source, found in look(asked.schemas, asked.seed, asked.share).items():
+    for source, found in look(asked.schemas, asked.seed, asked.share, asked.server).items():
         print(
             f"{source}: {found.schemas} schemas, {found.compiled} compiled ({found.compiled / found.schemas:.0%}), "
             f"{found.counted} count, {found.stops} whole answers, {len(found.wrong)} wrong, {found.unjudged} not judged"
         )
         print(
             f"  valid instances taken {found.taken} of {found.offered}; compiling p50 "
-            f"{np.median(found.seconds) * 1e3:.1f} ms, longest {max(found.seconds) * 1e3:.0f} ms"
+            f"{np.median(found.seconds or [0]) * 1e3:.1f} ms, longest {max(found.seconds, default=0) * 1e3:.0f} ms"
         )
         print("  refused:", ", ".join(f"{keyword} {n}" for keyword, n in found.refused.most_common()))
         for line in (*found.wrong, *found.failed):
