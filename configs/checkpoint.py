@@ -88,6 +88,9 @@ class ConfigSection:
         """Whether there is a key at all."""
         return bool(self._values)
 
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self._values)
+
     def origin(self, otherwise: str = "class defaults") -> str:
         """For people: the file and key that hold the values, or what holds where there are none."""
         return self.location if self else f"{otherwise} ({self.location} says nothing)"

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, ConfigSection
 from tokenization.chat.parts import Kind
+from tokenization.text.tokenizer_file import added_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ def read_media_tokens(
     vocabulary for it.
     """
     placed = {kind: _placeholder(config, keys, default) for kind, (keys, default) in placeholders.items()}
-    held = _added_tokens(checkpoint)
+    held = added_tokens(checkpoint)
     ids = {text: token_id for token_id, text in held.items()}
     named = {key: config.token_id(key, ids.get(text, -1)) for key, text in delimiters.items()}
     kept = {key: token_id for key, token_id in named.items() if token_id in held}
@@ -65,13 +66,3 @@ def _placeholder(config: ConfigSection, keys: tuple[str, ...], default: int) -> 
         if key in config:
             return config.token_id(key), f"{config.location}: {key!r}"
     return default, f"{config.location}: {keys[0]!r} is missing, and its class default"
-
-
-def _added_tokens(checkpoint: Checkpoint) -> dict[int, str]:
-    """Text by id, as tokenizer.json lists them."""
-    found: dict[int, str] = {}
-    for token in checkpoint.file("tokenizer.json").read(list, "added_tokens", []):
-        if not isinstance(token, dict) or type(token.get("id")) is not int:
-            raise CheckpointError("tokenizer.json: an entry of 'added_tokens' has no id")
-        found[token["id"]] = str(token.get("content"))
-    return found

@@ -1,4 +1,4 @@
-"""Text to ids and ids to bytes, by a checkpoint's tokenizer.json."""
+"""Text to ids and ids to bytes, by a checkpoint's tokenizer.json, or by what stands for one."""
 
 import json
 import re
@@ -15,6 +15,7 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.text.spelling import read_spelling
 from tokenization.text.tokenizer import named_tokens
+from tokenization.text.tokenizer_file import tokenizer_text
 
 MOST_ADDED = 1 << 16  # entries; the most that is published has a tenth of them
 _BLANK_AT_START = re.compile(r'"prepend_scheme":\s*"first"')
@@ -53,12 +54,12 @@ class BPETokenizer:
 
         Raises CheckpointError for a bad file, and for an id or a text that it does not hold.
         """
-        text = checkpoint.text("tokenizer.json")
-        if text is None:
-            raise CheckpointError(f"{checkpoint.path}: no tokenizer.json here")
         try:
             with _panics_told(ValueError, "it cannot be read"):
+                text = tokenizer_text(checkpoint)
                 tokenizer = Tokenizer.from_str(text)
+        except CheckpointError:
+            raise
         except Exception as error:  # noqa: BLE001 - tokenizers raises Exception itself
             raise CheckpointError(f"tokenizer.json: not a tokenizer: {error}") from None
         if (n_added := len(tokenizer.get_added_tokens_decoder())) > MOST_ADDED:
