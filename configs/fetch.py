@@ -26,7 +26,8 @@ class FetchConfig(msgspec.Struct, frozen=True, kw_only=True):
         name="allowed_media_network", kind="networks",
     )] = ()
     ca: Annotated[Path | None, Setting(
-        "certificates in PEM that such hosts may be known by, beside the system's", name="media_ca", kind="file"
+        "certificates in PEM that such hosts may be known by, beside the system's; no variable names any",
+        name="media_ca", kind="file",
     )] = None
     proxy: Annotated[str | None, Setting(
         "http://HOST:PORT that all media are fetched through, which then guards addresses: here names alone are "

@@ -63,11 +63,9 @@ def main(args: list[str]) -> int:
     if command == "doctor":
         return doctor(rest)
     if command == "models" and not rest:
-        print(model_table.as_text())
-        return 0
+        return listed(model_table.as_text())
     if command == "openapi" and not rest:
-        print(json.dumps(openapi_document(version()), indent=2, ensure_ascii=False))
-        return 0
+        return listed(json.dumps(openapi_document(version()), indent=2, ensure_ascii=False))
     if command == "--version" and not rest:
         print(f"pixelferry {version()}")
         return 0
@@ -76,6 +74,16 @@ def main(args: list[str]) -> int:
     if command not in ("", "models", "openapi", "--version") and not asked_for:
         print(f"\nerror: {meant(command)}", file=sys.stderr)
     return 0 if asked_for else 2
+
+
+def listed(text: str) -> int:
+    """Print what a command answers; its exit code. Whoever reads no further, as `head`, has what it wanted."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        with open(os.devnull, "w") as nobody:  # Python writes once more when it ends
+            os.dup2(nobody.fileno(), sys.stdout.fileno())
+    return 0
 
 
 def meant(word: str) -> str:

@@ -1,7 +1,7 @@
 """One medium by http(s): from its URL over its redirects to its bytes, each hop checked, everything bounded."""
 
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from server.fetching.target import FetchTarget, ForbiddenUrl, read_target
 MAX_REDIRECTS = 3
 TURN_CHUNKS = 64  # of a body, after which other fetches have their turn
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
+Headers = Sequence[tuple[bytes, bytes]]
 Take = Callable[[bytes], Awaitable[None]]  # what becomes of the next bytes
 
 
@@ -89,18 +90,21 @@ class MediaFetcher:
         self, pool: httpcore2.AsyncConnectionPool, target: FetchTarget, max_bytes: int, take: Take
     ) -> str | None:
         """Where it redirects to; None: all of it was taken."""
-        url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
-        request = httpcore2.Request("GET", url, headers=[(b"Host", target.host_header), *self._headers])
+        # A proxy is told the host inside a URL, where the library writes it as it is.
+        bare = ":" not in target.host or self._config.proxy is None
+        host = target.host if bare else f"[{target.host}]"
+        url = httpcore2.URL(scheme=target.scheme, host=host, port=target.port, target=target.path)
+        headers = [(b"Host", target.host_header), *self._headers]
+        request = httpcore2.Request("GET", url, headers=headers, extensions={"sni_hostname": target.host})
         limit = self._config.first_byte_seconds
         with anyio.move_on_after(limit) as begun:
             response = await pool.handle_async_request(request)
         if begun.cancelled_caught:
             raise FetchFailed(f"the host did not begin its answer within {limit:g} s")
         try:
-            headers = {name.lower(): value for name, value in response.headers}
             if response.status in REDIRECTS:
-                return location_of(headers)
-            check_head(response.status, headers, max_bytes)
+                return location_of(response.headers)
+            check_head(response.status, response.headers, max_bytes)
             await read_body(response, max_bytes, take)
         finally:
             await response.aclose()
@@ -108,29 +112,42 @@ class MediaFetcher:
 
 
 def tls_of(ca: Path | None) -> ssl.SSLContext:
-    """The system's certificates and those in a file. Raises OSError."""
-    context = ssl.create_default_context()
+    """The system's certificates and those in a file, whatever variables say. Raises OSError.
+
+    `ssl.create_default_context` obeys SSL_CERT_FILE, SSL_CERT_DIR and SSLKEYLOGFILE.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    system = ssl.get_default_verify_paths()
+    if Path(system.openssl_cafile).is_file():
+        context.load_verify_locations(cafile=system.openssl_cafile)
+    if Path(system.openssl_capath).is_dir():
+        context.load_verify_locations(capath=system.openssl_capath)
     if ca is not None:
         context.load_verify_locations(ca)
     return context
 
 
-def location_of(headers: dict[bytes, bytes]) -> str:
+def values_of(headers: Headers, name: bytes) -> list[bytes]:
+    """Of each header of that name, which is lower case."""
+    return [value.strip() for one, value in headers if one.lower() == name]
+
+
+def location_of(headers: Headers) -> str:
     """Where a redirect leads. Raises FetchFailed."""
     try:
-        return headers[b"location"].decode("utf-8")
-    except (KeyError, UnicodeDecodeError):
+        (location,) = values_of(headers, b"location")
+        return location.decode("utf-8")
+    except ValueError:  # UnicodeDecodeError, too
         raise FetchFailed("it redirects to nowhere") from None
 
 
-def check_head(status: int, headers: dict[bytes, bytes], max_bytes: int) -> None:
+def check_head(status: int, headers: Headers, max_bytes: int) -> None:
     """Raise FetchFailed, TooLarge for an answer that is not the medium as it is."""
     if status != 200:
         raise FetchFailed(f"the host answers with status {status}")
-    if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
+    if any(value.lower() not in (b"", b"identity") for value in values_of(headers, b"content-encoding")):
         raise FetchFailed("the host compresses it, which was not asked for")
-    announced = headers.get(b"content-length", b"0").strip()
-    if announced.isdigit() and int(announced[:20]) > max_bytes:
+    if any(value.isdigit() and int(value[:20]) > max_bytes for value in values_of(headers, b"content-length")):
         raise TooLarge
 
 

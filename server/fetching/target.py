@@ -13,6 +13,7 @@ from configs.fetch import EVERY_HOST, MAX_URL
 # Never in a URL (RFC 3986, 2): a backslash is a slash to some readers, and a line break is nothing to others. Letters
 # of any language are percent-encoded by the parser, or become Punycode.
 _STRANGE = re.compile(r'[\x00-\x20\x7f\\<>"^`{|}]')
+_USER = re.compile(r"([a-z][a-z0-9+.-]*:)?//[^/?#]*@", re.IGNORECASE)  # the library drops an empty one
 _NAME = re.compile(r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
@@ -52,7 +53,7 @@ def read_target(text: str, domains: Sequence[str], base: FetchTarget | None = No
         raise ForbiddenUrl("the URL cannot be read") from None
     if url.scheme not in ("http", "https"):
         raise ForbiddenUrl("media are fetched by http and https alone")
-    if url.userinfo or "@" in url.netloc.decode("ascii"):
+    if url.userinfo or "@" in url.netloc.decode("ascii") or _USER.match(text):
         raise ForbiddenUrl("a URL with a user or a password is not fetched")
     if not host or (port is not None and not 0 < port < 1 << 16):
         raise ForbiddenUrl("the URL names no host or no port")

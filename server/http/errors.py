@@ -87,7 +87,7 @@ def in_dialect(body: dict[str, Any], status: int, scope: Scope) -> dict[str, Any
     if not scope["path"].startswith(ANTHROPIC):
         return body
     error = {**body["error"], "type": anthropic_type(status)}
-    return {"type": "error", **body, "error": error, "request_id": context_of(scope).id}
+    return {"type": "error", **body, "error": error, "request_id": context_of(scope).shown_id}
 
 
 def anthropic_type(status: int) -> str:

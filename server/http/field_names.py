@@ -1,11 +1,14 @@
 """The fields of a body whose chat is read in another dialect's names: errors call them as their client does."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from server.requests.refusal import Refusal
 from tokenization.chat.errors import ChatError
+
+_FIELD = re.compile(r"(?<!['\w.])[a-z]+_[a-z_]+(?!['\w])")  # a name that no English word looks like
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +28,16 @@ class FieldNames:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Errors of a request leave with its client's names, in `param` and where their message begins with it."""
+        """Errors of a request leave with its client's names: in `param`, and wherever their message has a field's.
+
+        Inside a message that is a name which is no word, and not in quotes: those are the client's own words.
+        """
         try:
             yield
         except (ChatError, Refusal) as error:
             if error.param is not None:
                 path, error.param = error.param, self.of(error.param)
-                if error.message.startswith(f"{path}: "):
-                    error.message = error.param + error.message[len(path) :]
+                begins = error.message.startswith(f"{path}: ")
+                start, rest = (error.param, error.message[len(path) :]) if begins else ("", error.message)
+                error.message = start + _FIELD.sub(lambda found: self.known.get(found[0], found[0]), rest)
             raise

@@ -14,14 +14,38 @@ from model.registry import families
 from tests.e2e.audio_chats import IMAGE, SILENT, SOUND, refused
 from tests.e2e.running import RunningServer, running
 from tests.e2e.test_chat import events
+from tests.e2e.test_tools import BROKEN, SAID, Saying, read, read_stream, said
+from tests.layouts.templates import DATED_SYSTEM
 from tests.tiny.families import NAMES, WRITERS
+from tests.tiny.mistral3 import write_mistral3
+from tests.tiny.said import made_to_say
 from tokenization.chat.parts import Kind
 
 MEDIA: dict[Kind, dict[str, Any]] = {"image": IMAGE, "video": SILENT, "audio": SOUND}
 GREEDY: dict[str, Any] = {"max_tokens": 4, "temperature": 0, "ignore_eos": True}
 QUESTION = {"text": "What is it?"}
-SHARED = {"qwen2_vl": "server", "qwen2_5_omni": "omni_server"}  # servers that run for other tests, too
+# Servers that run for other tests, too.
+SHARED = {"qwen2_vl": "server", "qwen2_5_omni": "omni_server", "mistral3": "mistral_server"}
 NATIVE, OPENAI = "/chat", "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def mistral(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Saying]:
+    """A checkpoint of mistral3 made to call tools in its family's form, whose mark is a special token."""
+    folder = tmp_path_factory.mktemp("mistral")
+    model, template = folder / "said", folder / "tools.jinja"
+    texts = [*(said("mistral", *one) for one in SAID), BROKEN]
+    first = made_to_say(write_mistral3(model), texts, "</s>", ["[TOOL_CALLS]"])
+    template.write_text("{% if tools %}{{ tools | tojson }}{% endif %}" + DATED_SYSTEM)
+    root = shm_root.with_name(f"{shm_root.name}-mistral3")
+    with running(model, root, folder / "logs", "--workers", "1", "--chat-template", str(template)) as server:
+        yield Saying(server, first)
+    assert not root.exists()
+
+
+@pytest.fixture
+def mistral_server(mistral: Saying) -> RunningServer:
+    return mistral.server
 
 
 @contextmanager
@@ -95,3 +119,11 @@ def test_a_family_behind_a_server(name: str, request: pytest.FixtureRequest, tmp
                 words = f"this model takes at most {modality.most}"
                 refused(server.http.post(NATIVE, json=body_of(NATIVE, parts)), f"inputs[{modality.most}].{kind}", words)
         server.assert_nothing_held()
+
+
+def test_calls_are_read_in_the_familys_own_form(mistral: Saying) -> None:
+    """Words, calls, and what would be a call in the other form; tests/e2e/test_tools.py asks the rest of that one."""
+    for i, (words, calls) in enumerate(SAID):
+        expected = (words or None, calls, "tool_calls" if calls else "stop")
+        assert read(mistral, i) == read_stream(mistral, i) == expected
+    assert read(mistral, len(SAID)) == (BROKEN, [], "stop")

@@ -64,7 +64,7 @@ def test_a_stop_string_leaves_the_beginning_of_what_fits(server: RunningServer) 
         {}, {"min_tokens": 3}, {"presence_penalty": 1.5, "include_stop_str_in_output": True},
     )  # fmt: skip
     for i, rules in enumerate(sets):
-        for stop in (["b", "c"], ["-1", "7"], ["nowhere"]):
+        for stop in (["b", "c"], ["-1", "7"], ["nowhere"]) if not rules else (["b", "c"],):
             body = {**asked, **rules, "stop": stop, "seed": i}
             choices = post(server, **body).json()["choices"]
             streamed = dict.fromkeys(range(6), "")

@@ -22,7 +22,7 @@ def contexts_of(directory: Path) -> dict[str, ssl.SSLContext]:
     names = {"public.test": "public.test", "wrong-name.test": "else.test", "expired.test": "expired.test"}
     for asked, name in names.items():
         openssl(directory, "req", "-new", *KEY, "-keyout", f"{asked}.key", "-out", f"{asked}.csr", "-subj", "/CN=x")
-        (directory / "san").write_text(f"subjectAltName=DNS:{name},IP:93.184.216.34")
+        (directory / "san").write_text(f"subjectAltName=DNS:{name},IP:93.184.216.34,IP:2606:2800:220:1::34")
         days = "-1" if asked == "expired.test" else "1"
         openssl(
             directory, "x509", "-req", "-in", f"{asked}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-out",

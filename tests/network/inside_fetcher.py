@@ -73,7 +73,7 @@ def main() -> None:
         write_authority(directory)
         contexts = contexts_of(directory)
         asked["config"]["ca"] = directory / "ca.pem"
-    proxy = Proxy("192.0.2.9", 3128)
+    proxy = Proxy(3128)
     names, origins = NameServer(NAME_SERVER), Origins(MEDIUM, contexts)
     config = msgspec.convert(asked["config"], FetchConfig, dec_hook=lambda kind, value: value)
     resolvers = ThreadPoolExecutor(64)

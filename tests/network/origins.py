@@ -153,9 +153,9 @@ class Origins:
         peer.sendall(b"220 secret mail server\r\n")
 
     def _bomb(self, peer: socket.socket, asked: dict[str, list[str]]) -> None:
-        """?coding=gzip"""
-        coding = asked["coding"][0].encode()
-        peer.sendall(HEAD + b"Content-Encoding: %b\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00" % coding)
+        """?coding=gzip, a header for each"""
+        codings = b"".join(b"Content-Encoding: %b\r\n" % coding.encode() for coding in asked["coding"])
+        peer.sendall(HEAD + codings + b"Content-Length: 4\r\n\r\n\x1f\x8b\x08\x00")
 
     def _close(self, peer: socket.socket, asked: dict[str, list[str]]) -> None:
         peer.close()

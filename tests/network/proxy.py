@@ -8,11 +8,11 @@ from tests.network.names import PUBLIC
 
 
 class Proxy:
-    """All that it is asked for is at one address."""
+    """Listens at every address; all that it is asked for is at one."""
 
-    def __init__(self, address: str, port: int) -> None:
+    def __init__(self, port: int) -> None:
         self.asked: list[str] = []  # first lines
-        self._listener = socket.create_server((address, port))
+        self._listener = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:

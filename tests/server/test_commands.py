@@ -1,6 +1,8 @@
 """The command line: what it prints where, and the code that it ends with."""
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,16 @@ def test_the_settings_are_shown_in_groups(capsys: Captured) -> None:
 def test_the_doctor_is_a_command_of_its_own(capsys: Captured) -> None:
     assert program.main(["doctor", "--device", "cpu", "--shm-mib", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["device"] == "cpu"
+
+
+@pytest.mark.parametrize("command", ["openapi", "models"])
+def test_who_reads_no_further_ends_a_listing_in_silence(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `pixelferry openapi | head` does."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert program.main([command]) == 0
 
 
 def test_the_version_is_that_of_the_project(capsys: Captured) -> None:

@@ -38,10 +38,14 @@ class KeyLimits:
 
     def place(self, label: str) -> "KeyPlace":
         """For a request by a key of this label. Nothing is counted before its `take`."""
+        return KeyPlace(self, label)
+
+    def use_of(self, label: str) -> KeyUse:
+        """What counts for a label now. Asked where it is counted: labels that nobody uses any more are forgotten."""
         if label not in self._uses:
-            now = self.clock()  # labels that nobody uses any more are forgotten
+            now = self.clock()
             self._uses = {name: use for name, use in self._uses.items() if use.n_active or use.full_at > now}
-        return KeyPlace(self, self._uses.setdefault(label, KeyUse()))
+        return self._uses.setdefault(label, KeyUse())
 
 
 @dataclass(slots=True)
@@ -49,24 +53,28 @@ class KeyPlace:
     """One request among those of its key."""
 
     limits: KeyLimits
-    use: KeyUse
+    label: str
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)  # of its answer, as OpenAI has them
     taken: bool = False
 
+    @property
+    def use(self) -> KeyUse:
+        return self.limits.use_of(self.label)
+
     def take(self) -> None:
         """Count it. Raises Refusal (429), also where only the headers say so: they are set in any case."""
-        most, per_minute = self.limits.at_once, self.limits.per_minute
+        most, per_minute, use = self.limits.at_once, self.limits.per_minute, self.use
         refusal = None
-        if most is not None and self.use.n_active >= most:
+        if most is not None and use.n_active >= most:
             refusal = overloaded(
                 f"this key has {most} requests that are not answered yet, and may have no more (--key-concurrency)",
                 "concurrency_limit_exceeded",
             )
         if per_minute is not None:
-            refusal = self._token(per_minute, refusal)
+            refusal = self._token(use, per_minute, refusal)
         if refusal is not None:
             raise refusal
-        self.use.n_active += 1
+        use.n_active += 1
         self.taken = True
 
     def leave(self) -> None:
@@ -75,10 +83,10 @@ class KeyPlace:
             self.use.n_active -= 1
             self.taken = False
 
-    def _token(self, per_minute: int, refusal: Refusal | None) -> Refusal | None:
+    def _token(self, use: KeyUse, per_minute: int, refusal: Refusal | None) -> Refusal | None:
         """Take one of the bucket unless it is refused already. Sets the headers."""
         now, step = self.limits.clock(), MINUTE / per_minute
-        missing = max(0.0, self.use.full_at - now)  # seconds
+        missing = max(0.0, use.full_at - now)  # seconds
         wait = missing + step - MINUTE
         if refusal is None and wait > _NOISE:
             refusal = overloaded(
@@ -87,7 +95,7 @@ class KeyPlace:
             )  # fmt: skip
         elif refusal is None:
             missing += step
-            self.use.full_at = now + missing
+            use.full_at = now + missing
         left = max(0, int((MINUTE - missing + _NOISE) / step))
         values = (str(per_minute), str(left), duration(missing))
         self.headers = [(name.encode(), value.encode()) for name, value in zip(RATE_HEADERS, values, strict=True)]

@@ -185,7 +185,13 @@ def _tool_choice(value: Any, names: FieldNames) -> Any:
 def _format(text: TextField | None) -> Any:
     """As a chat has it; what is no form is for its reader to refuse."""
     value = None if text is None else text.format
-    if not isinstance(value, dict) or value.get("type") != "json_schema":
+    if value is not None and not isinstance(value, dict):
+        raise ChatError(
+            'text.format: takes {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "name": "...", '
+            '"schema": {...}}',
+            "text.format",
+        )
+    if value is None or value.get("type") != "json_schema":
         return value
     return {"type": "json_schema", "json_schema": {key: one for key, one in value.items() if key != "type"}}
 

@@ -129,16 +129,17 @@ class Messages:
         field = "file_data" if part.get("file_data") is not None else "file_url"
         param = f"{param}.{field}"
         source = expect(part.get(field), str, "the file's data, a data: URL", param)
-        said = source[:64].removeprefix("data:").partition(";")[0].partition(",")[0].lower()
+        inline = source[:5].lower() == "data:"
+        said = source[5 * inline : 64].partition(";")[0].partition(",")[0].lower()
         name = part.get("filename")
         address = source[:MAX_URL].partition("?")[0].partition("#")[0] if field == "file_url" else ""
         endings = [one.rpartition(".")[2].lower() for one in (name, address) if isinstance(one, str)]
         ending = next((one for one in endings if one in KINDS), "")
-        kind = OF_TYPE.get(said.partition("/")[0]) if source.startswith("data:") else KINDS.get(ending)
+        kind = OF_TYPE.get(said.partition("/")[0]) if inline else KINDS.get(ending)
         if kind is None:
-            shown = f"'{shortened(said)}'" if source.startswith("data:") else "one that nothing names"
+            shown = f"'{shortened(said)}'" if inline else "one that nothing names"
             raise ChatError(f"a file is a picture, a video or a sound, this is {shown}", param, "unsupported_modality")
-        if field == "file_data" and not source.startswith("data:"):
+        if field == "file_data" and not inline:
             source = f"data:{kind}/{ending};base64,{source}"
         return self._medium(kind, source, part, param, own)
 

@@ -14,7 +14,7 @@ from model.family import Transcription
 from server.http.long_texts import Raw
 from server.http.responses import data
 from server.http.routes.answer_fields import usage
-from server.http.routes.vllm_fields import VllmField, refuse_unsupported
+from server.http.routes.vllm_fields import VllmField, refuse_unsupported, tell_misspelt
 from server.http.validation import validated
 from server.request_context import RequestContext
 from server.requests.answer import Delta
@@ -30,6 +30,7 @@ MOST_TEXT = 1 << 18  # bytes of a field that is no file
 FORMATS = ("json", "text")
 FLAGS = {"true": True, "false": False}
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z -]{1,39}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan", re.IGNORECASE)
 _TIMES = "these models say words without times; leave it out"
 REFUSED = tuple(
     VllmField(name=name, treatment="refused", note=note, neutral=("",))
@@ -38,9 +39,16 @@ REFUSED = tuple(
         ("include", "not supported; a chat with the sound has logprobs"),
         ("known_speaker_names", "these models do not tell speakers apart; leave it out"),
         ("known_speaker_references", "these models do not tell speakers apart; leave it out"),
+        *(
+            (name, "not taken here: the likeliest words are the transcript; a chat with the sound takes it")
+            for name in SamplingRequest.model_fields
+            if name != "temperature"
+        ),
     )
 )
 LISTS = frozenset(field.name for field in REFUSED)
+TAKEN = ("file", "model", "prompt", "language", "temperature", "response_format", "stream")
+KNOWN = LISTS.union(TAKEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +156,7 @@ def read_transcription(
         raise invalid_request("file: a sound is needed", "file")
     fields = {name: text for name, value in form.items() if (text := _text(value, name))}
     refuse_unsupported(fields, REFUSED)
+    tell_misspelt(fields, request_id, KNOWN)
     kind = fields.get("response_format", "json")
     if kind not in FORMATS:
         times = f": {_TIMES}" if kind in ("verbose_json", "srt", "vtt", "diarized_json") else ""
@@ -180,11 +189,8 @@ def _text(value: bytearray, name: str) -> str:
 
 
 def _number(value: str) -> float | str:
-    """A word that is no number is refused as one of another type."""
-    try:
-        return float(value)
-    except ValueError:
-        return value
+    """A word that is no number of JSON's kind is refused as one of another type."""
+    return float(value) if _NUMBER.fullmatch(value) else value
 
 
 def _chat(source: Media, fields: Mapping[str, str], own: Transcription | None) -> Chat:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from server.fetching.fetch import read_body
+from server.fetching.fetch import read_body, tls_of
 from tests.network import corpus
+from tests.network.certificates import write_authority
 from tests.network.inside_fetcher import HEAD_SECONDS, SECONDS
 from tests.network.names import PUBLIC, PUBLIC6
 from tests.network.namespace import run_inside, why_not
@@ -38,6 +40,7 @@ FAILED = {
     "http://public.test/nowhere": "it redirects to nowhere",
     "http://public.test/bomb?coding=gzip": "compresses it",
     "http://public.test/bomb?coding=br": "compresses it",
+    "http://public.test/bomb?coding=gzip&coding=identity": "compresses it",
     **{
         f"http://public.test/status?of={status}": f"answers with status {status}"
         for status in (204, 206, 304, 404, 500, 300)
@@ -115,8 +118,10 @@ def test_the_listener_sees_what_would_be_connected_to(tmp_path: Path) -> None:
 
 def test_through_a_proxy_names_count_and_nobody_else_is_asked(tmp_path: Path) -> None:
     """The proxy resolves them, and guards addresses."""
-    domains, proxy = ["public.test", "private.test", "refused.test"], "http://192.0.2.9:3128"
+    domains, proxy = ["public.test", "private.test", "refused.test"], "http://[2001:db8::9]:3128"
+    domains += [f"[{PUBLIC6}]", PUBLIC]
     good = ["http://public.test/medium", "https://public.test/medium", "http://private.test/medium"]
+    good += [f"http://[{PUBLIC6}]/medium", f"https://[{PUBLIC6}]/medium"]
     bad = {
         "http://other.test/medium": "forbidden",
         "http://10.0.0.1/medium": "forbidden",
@@ -127,11 +132,28 @@ def test_through_a_proxy_names_count_and_nobody_else_is_asked(tmp_path: Path) ->
     }
     told = asked_inside(tmp_path, [*good, *bad], tls=True, domains=domains, proxy=proxy)
     found = [one["outcome"] for one in told["fetched"]]
-    assert found == ["whole"] * 3 + list(bad.values())
+    assert found == ["whole"] * len(good) + list(bad.values())
     asked = {line.split()[1] for line in told["proxied"]}
-    assert told["asked"] == {} and {urlsplit(url).hostname or url.partition(":")[0] for url in asked} == set(domains)
-    assert "CONNECT public.test:443 HTTP/1.1" in told["proxied"]
+    hosts = {urlsplit(url if "//" in url else f"//{url}").hostname for url in asked}
+    assert told["asked"] == {} and hosts == {"public.test", "private.test", "refused.test", PUBLIC6}
+    assert {"CONNECT public.test:443 HTTP/1.1", f"CONNECT [{PUBLIC6}]:443 HTTP/1.1"} < set(told["proxied"])
     assert told["fetched"][-1]["why"] == "the proxy refuses it"
+
+
+def test_no_variable_names_authorities_or_a_log_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would be taken by the context that Python makes by default."""
+    ca = write_authority(tmp_path)
+    for name, value in (("SSL_CERT_FILE", ca), ("SSL_CERT_DIR", tmp_path), ("SSLKEYLOGFILE", tmp_path / "keys")):
+        monkeypatch.setenv(name, str(value))
+
+    def known(context: ssl.SSLContext) -> bool:
+        return any((("commonName", "ours"),) in one["subject"] for one in context.get_ca_certs())
+
+    default, own = ssl.create_default_context(), tls_of(None)
+    assert known(default) and default.keylog_filename
+    assert not known(own) and not own.keylog_filename
+    assert own.verify_mode == ssl.CERT_REQUIRED and own.check_hostname
+    assert known(tls_of(ca))
 
 
 class BodyDouble:

@@ -11,6 +11,7 @@ SPELLINGS = {  # of 127.0.0.1, and of names that other readers would find there
     "octal": "http://0177.0.0.1/", "short": "http://127.1/", "zeros": "http://127.000.000.001/",
     "mixed": "http://127.0.0x0.1/", "too large": "http://4294967297/", "five parts": "http://127.0.0.1.1/",
     "user": "http://good.test@127.0.0.1/", "password": "http://a:b@good.test/", 
+    "empty user": "http://@good.test/", "empty user and password": "http://:@good.test/",
     "backslash": "http://good.test\\@127.0.0.1/", "encoded at": "http://good.test%40127.0.0.1/",
     "encoded dot": "http://127%2e0%2e0%2e1/", "circled digits": "http://①②⑦.0.0.1/",
     "line end": "http://good.test/\r\nHost: x", "tab in the name": "http://good\t.test/", "blank": "http://good.test /",
@@ -85,7 +86,7 @@ def test_a_redirect_is_read_from_where_it_came(location: str, host: str, path: b
 
 
 @pytest.mark.parametrize(
-    "location", ["file:///etc/passwd", "ftp://a.test/", "gopher://a.test/", "//u@a.test/", "\\\\b"]
+    "location", ["file:///etc/passwd", "ftp://a.test/", "gopher://a.test/", "//u@a.test/", "//@a.test/", "\\\\b"]
 )
 def test_a_redirect_is_checked_as_a_url_is(location: str) -> None:
     with pytest.raises(ForbiddenUrl):

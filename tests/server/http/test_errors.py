@@ -57,6 +57,10 @@ def ask(method: str, path: str) -> httpx.Response:
     async def chat_error() -> None:
         raise ChatError("a path is needed", "inputs[1].image")
 
+    @app.get("/v1/messages/refusal")
+    async def anthropics() -> None:
+        raise overloaded("the queue is full", "queue_full")
+
     @app.get("/http/{status}")
     async def http(status: int) -> None:
         raise HTTPException(status, "a word", {"x-own": "kept"})
@@ -67,6 +71,12 @@ def ask(method: str, path: str) -> httpx.Response:
             return await client.request(method, path, headers={"x-request-id": "mine"})
 
     return asyncio.run(send())
+
+
+def test_the_id_in_anthropics_form_is_that_of_the_headers() -> None:
+    """Its SDK takes the one, and people search logs for the other."""
+    answer = ask("GET", "/v1/messages/refusal")
+    assert answer.headers["request-id"] == answer.headers["x-request-id"] == answer.json()["request_id"] == "mine"
 
 
 def test_every_kind_of_refusal_is_tried_here() -> None:

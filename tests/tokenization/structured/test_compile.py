@@ -86,7 +86,7 @@ def test_every_familys_ids_spell_what_fits(compiler: Compiler) -> None:
     tokenizer = compiler.tokenizer
     form = compiler.run("json_schema", json.dumps(SCHEMA), blanks=tokenizer.leading_blanks)
     regex = compiler.run("regex", r"[a-c]{2,5} [0-9]é")
-    for seed in range(8):
+    for seed in range(3):
         ids = compiler.drawn(form, seed)
         text = whole_text(tokenizer, ids)
         value = json.loads(text)

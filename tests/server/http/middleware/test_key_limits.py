@@ -89,11 +89,25 @@ def test_labels_do_not_count_for_each_other_and_are_forgotten() -> None:
     taken(limits, "b").leave()
     assert refused(limits, "a")[0] == "concurrency_limit_exceeded" and refused(limits, "b")[0] == "rate_limit_exceeded"
     clock.now = 61.0
-    limits.place("c")
+    taken(limits, "c").leave()
     assert set(limits._uses) == {"a", "c"}  # whoever still has a request is not
     place.leave()
-    limits.place("d")
+    clock.now = 122.0
+    taken(limits, "d")
     assert set(limits._uses) == {"d"}
+
+
+def test_a_label_that_was_forgotten_counts_all_the_same() -> None:
+    """Between a request's head and its count others come: a body may take long."""
+    limits = KeyLimits(60, 1, Clock())
+    slow = limits.place("a")
+    limits.place("b")  # whoever uses nothing is forgotten
+    first = taken(limits, "a")
+    with pytest.raises(Refusal):
+        slow.take()
+    first.leave()
+    slow.take()
+    assert refused(limits, "a")[0] == "concurrency_limit_exceeded"
 
 
 def test_without_a_limit_of_the_rate_no_header_tells_one() -> None:

@@ -192,6 +192,22 @@ def test_a_body_without_input_is_refused() -> None:
     assert (caught.value.param, caught.value.message) == ("input", "input: is missing")
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_output_tokens": 3, "min_tokens": 4},
+         "min_tokens: min_tokens must not be larger than max_output_tokens"),
+        ({"text": {"format": {"type": "json_object"}}, "structured_outputs": {"regex": "a"}},
+         "structured_outputs: text.format has named a form already; give one of the two"),
+        ({"text": {"format": "json_object"}},
+         'text.format: takes {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "name": "...", '
+         '"schema": {...}}'),
+    ],
+)  # fmt: skip
+def test_a_message_calls_every_field_as_its_client_does(fields: dict[str, Any], message: str) -> None:
+    assert error_of(**fields).message == message
+
+
 # Every place that is looked at, with a value that it takes.
 PLACES: dict[str, Any] = {
     "input": [

@@ -76,6 +76,15 @@ def test_fields_arrive() -> None:
     assert turns(read(prompt="", language="")) == turns(read()), "an empty field says nothing"
 
 
+def test_a_misspelt_field_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """It changes nothing: nobody else says so."""
+    with caplog.at_level("INFO", "pixelferry.http"):
+        assert read(temprature="1", chunking_strategy="auto").request.sampling.temperature == 0
+    (said,) = caplog.messages
+    assert "'temprature'" in said and "temperature" in said.partition("'temprature'")[2]
+    assert read(temperature=".5").request.sampling.temperature == read(temperature="5e-1").request.sampling.temperature
+
+
 def test_whoever_hears_says_how_it_is_asked() -> None:
     assert all(("audio" in family.modalities) == (family.transcription is not None) for family, _ in families())
 
@@ -84,6 +93,8 @@ def test_whoever_hears_says_how_it_is_asked() -> None:
     ("fields", "param"),
     [
         ({"temperature": "warm"}, "temperature"), ({"temperature": "nan"}, "temperature"),
+        *(({"temperature": text}, "temperature") for text in ("1_0", " 1", "1e", "infinity", "\u0661")),
+        ({"seed": "1"}, "seed"), ({"top_p": "0.5"}, "top_p"), ({"stop[]": "x"}, "stop"),
         ({"temperature": "-1"}, "temperature"), ({"response_format": "xml"}, "response_format"),
         *(({"response_format": kind}, "response_format") for kind in ("verbose_json", "srt", "vtt", "diarized_json")),
         ({"timestamp_granularities[]": ["word", "segment"]}, "timestamp_granularities"),
