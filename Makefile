@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test faults test-npu layouts clients contract vllm-tests pages long check fmt docs wheels embedded media resaved known bench-preprocess
+.PHONY: help venv serve test faults test-npu layouts clients contract vllm-tests pages exam exam-tests long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make contract             schemathesis asks a running server thousands of questions from its OpenAPI document"
 	@echo "make vllm-tests           vLLM's own HTTP tests, unchanged, against running servers"
 	@echo "make pages                the page at / in Chromium, where there is one"
+	@echo "make exam                 the independent exam of the embedded model through a running server (ARGS=\"--base-url URL\")"
 	@echo "make long                 the tests that take longer"
 	@echo "make check                formatting, lint, types, import law, docs map, wheels of the pins"
 	@echo "make fmt                  format, and mend what ruff can"
@@ -116,6 +117,17 @@ build/pages: $(STAMP) Makefile
 
 pages: build/pages
 	PYTHONPATH=build/pages $(BIN)/python -m pytest -m pages $(ARGS)
+
+# What draws the independent exam, apart from .venv: nothing else may draw with it.
+build/exam: benchmarks/independent_exam/requirements.txt $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $<
+	@touch $@
+
+exam: build/exam
+	PYTHONPATH=build/exam $(BIN)/python -m benchmarks.independent_exam $(ARGS)
+
+exam-tests: build/exam
+	PYTHONPATH=build/exam $(BIN)/python -m pytest tests/benchmarks/independent_exam $(ARGS)
 
 long: $(STAMP) build/reference build/schemas
 	$(BIN)/python -m pytest -m long --timeout 3600 -o faulthandler_timeout=0 $(ARGS)

@@ -28,6 +28,7 @@ CALLED = {
     "llama_index": {"llama-index-core", "llama-index-llms-openai-like"},
     "pydantic_ai": {"pydantic-ai-slim"},
     "PIL": {"pillow"},
+    "skia": {"skia-python"},
     "yaml": {"pyyaml"},
     "opentelemetry": {"opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"},
 }
@@ -133,7 +134,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     optional = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
     assert imported == declared | optional
     others = third_parties(REPO, ("tests", "benchmarks", "demo", "docs", "examples", "constraints"))
-    for_tests = projects(others) - of_clients()
+    for_tests = projects(others) - of_clients() - pins("benchmarks/independent_exam/requirements.txt").keys()
     assert for_tests - {"tomli"} <= declared | {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
 
 
