@@ -13,7 +13,7 @@ from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from tokenization.text.tokenizer import named_tokens
 
 TOKENIZER_FILE, VOCAB_FILE, MERGES_FILE = "tokenizer.json", "vocab.json", "merges.txt"
-# What transformers' Qwen2Tokenizer cuts texts by before it merges.
+# What transformers' class of these files cuts texts by before it merges.
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -40,7 +40,7 @@ def added_tokens(checkpoint: Checkpoint) -> dict[int, str]:
 
 
 def _from_older_files(checkpoint: Checkpoint) -> Tokenizer:
-    """As transformers 5 makes one of them. Other classes than Qwen2Tokenizer cut texts by other rules: refused."""
+    """As transformers 5 makes one of them. Other classes than this one cut texts by other rules: refused."""
     config = checkpoint.file("tokenizer_config.json")
     text, merges = checkpoint.text(VOCAB_FILE), checkpoint.text(MERGES_FILE)
     if text is None or merges is None:
