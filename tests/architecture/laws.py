@@ -115,8 +115,8 @@ def _type_names(node: ast.stmt) -> Iterator[str]:
 
 def mentions_of_models(root: Path) -> list[str]:
     """Places that name a line of models outside its packages and its lines of the registry; comments and docstrings
-    count, and so do names of files, and the profiles of settings. A `model_type` or `tokenizer_class` that is expected of
-    a checkpoint does not, nor do comments of model/net: a rule there may be one model's own.
+    count, and so do names of files, and the profiles of settings. A `model_type` or `tokenizer_class` that is expected
+    of a checkpoint does not, nor do comments of model/net: a rule there may be one model's own.
 
     A line's names: what its packages' names begin with (`qwen_vl`, `qwen2`: qwen), what its families call themselves,
     and its architectures. Packages of one line may name each other's models, which they compare themselves with.
