@@ -6,7 +6,7 @@ from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, unquo
 
 # vLLM, compressed-tensors and transformers write the first two, ModelSlim of MindStudio the third.
 _KEYS = ("quantization_config", "compression_config", "quantize")
-_SECTIONS = ("thinker_config", "text_config", "vision_config", "audio_config", "visual")
+_SECTIONS = ("thinker_config", "text_config", "llm_config", "vision_config", "audio_config", "visual")
 _BESIDE = ("quantize_config.json", "quant_config.json")  # of AutoGPTQ and AutoAWQ
 _MODELSLIM = ("quant_model_description*.json", "quant_model_weight*")
 _BITS = ("bits", "w_bit", "num_bits", "weight_bits")

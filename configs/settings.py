@@ -200,8 +200,8 @@ def _build(values: dict[str, Any], traces: TraceConfig) -> ServeConfig:
     for setting in SETTINGS:
         if setting.name in values:
             sections[setting.section][setting.field] = values[setting.name]
-    if "max_pixels" not in values and sections["engine"].get("device") in FAST_DEVICES:
-        sections["media"]["own_pixels"] = True
+    if "max_pixels" not in values:
+        sections["media"]["own_pixels"] = "always" if sections["engine"].get("device") in FAST_DEVICES else "tiles"
     config = ServeConfig(model=_model(**sections.pop("model", {})), traces=traces, **sections.pop("", {}))
     parts = {name: replace(getattr(config, name), **given) for name, given in sections.items()}
     config = replace(config, **parts)

@@ -31,7 +31,8 @@ class PixelBounds:
     image: int
     frame: int  # of a video
     token: int  # pixels of one token
-    video: int = TOTAL_PIXELS  # of all temporal grids of a video together
+    video: int | None = TOTAL_PIXELS  # of all temporal grids of a video together; None: its frames have one size
+    tiled: bool = False  # pictures are cut into tiles, of which a lower bound takes some away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

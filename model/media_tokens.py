@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from configs.checkpoint import Checkpoint, ConfigSection
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from tokenization.chat.parts import Kind
 from tokenization.text.tokenizer_file import added_tokens
 
@@ -23,19 +23,20 @@ class MediaTokens:
 def read_media_tokens(
     checkpoint: Checkpoint,
     config: ConfigSection,
-    placeholders: Mapping[Kind, tuple[tuple[str, ...], int]],
+    placeholders: Mapping[Kind, tuple[tuple[str, ...], int | str]],
     delimiters: Mapping[str, str],
 ) -> MediaTokens:
     """The special tokens of a family's media by the keys of `config`. Raises CheckpointError for a damaged file.
 
-    placeholders: by kind the keys of its id, of which the first that is there counts, and the class's default.
+    placeholders: by kind the keys of its id, of which the first that is there counts, and the class's default,
+    or the token's text, by which tokenizer.json must hold it.
     delimiters: by key the token's published text, by which it is found where `config` has no such key. Of these what
     tokenizer.json does not hold is left out: nobody places it, and a save by transformers 5 names ids of the full
     vocabulary for it.
     """
-    placed = {kind: _placeholder(config, keys, default) for kind, (keys, default) in placeholders.items()}
     held = added_tokens(checkpoint)
     ids = {text: token_id for token_id, text in held.items()}
+    placed = {kind: _placeholder(config, keys, default, ids) for kind, (keys, default) in placeholders.items()}
     named = {key: config.token_id(key, ids.get(text, -1)) for key, text in delimiters.items()}
     kept = {key: token_id for key, token_id in named.items() if token_id in held}
     said = {token_id: f"{config.location}: {key!r}" for key, token_id in kept.items()}
@@ -60,9 +61,15 @@ def vision_tokens(checkpoint: Checkpoint) -> MediaTokens:
     )
 
 
-def _placeholder(config: ConfigSection, keys: tuple[str, ...], default: int) -> tuple[int, str]:
+def _placeholder(
+    config: ConfigSection, keys: tuple[str, ...], default: int | str, ids: Mapping[str, int]
+) -> tuple[int, str]:
     """The id, and who names it."""
     for key in keys:
         if key in config:
             return config.token_id(key), f"{config.location}: {key!r}"
+    if isinstance(default, str):
+        if default not in ids:
+            raise CheckpointError(f"tokenizer.json has no added token {default!r}, which stands for pictures")
+        return ids[default], f"tokenizer.json: {default!r}"
     return default, f"{config.location}: {keys[0]!r} is missing, and its class default"

@@ -18,6 +18,8 @@ _FAMILIES = {  # the first entry of config.json's `architectures` -> the module 
     "LlavaForConditionalGeneration": "model.families.llava.family",
     "FuyuForCausalLM": "model.families.fuyu.family",
     "VipLlavaForConditionalGeneration": "model.families.llava.vip_llava",
+    "InternVLChatModel": "model.families.internvl.family",
+    "InternVLForConditionalGeneration": "model.families.internvl.family",
     "Mistral3ForConditionalGeneration": "model.families.mistral3.family",
 }
 

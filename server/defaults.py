@@ -12,11 +12,12 @@ def with_own_pixels(config: ServeConfig) -> ServeConfig:
 
     Where the checkpoint's own bound of a picture may be taken, it replaces a lower default. Raises CheckpointError.
     """
-    if not config.media.own_pixels:
+    if config.media.own_pixels == "never":
         return config
     checkpoint = Checkpoint(config.model.path)
     own = family_of(checkpoint).pixels(checkpoint)
-    most = max(config.media.max_pixels, own.image if own else 0)
+    asked = own is not None and (own.tiled or config.media.own_pixels == "always")
+    most = max(config.media.max_pixels, own.image if own and asked else 0)
     return msgspec.structs.replace(
-        config, media=msgspec.structs.replace(config.media, max_pixels=most, own_pixels=False)
+        config, media=msgspec.structs.replace(config.media, max_pixels=most, own_pixels="never")
     )

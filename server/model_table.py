@@ -23,13 +23,15 @@ PLACEHOLDERS: dict[Expansion, str] = {
     "rows": "a run for each row, an id after each",
     "turns": "one run; with its sound, runs in turns",
     "frames": "a run for each frame pair, behind its time",
+    "marked": "one run between marks",
+    "numbered": "a run for each frame, behind its number",
 }
 POSITIONS: dict[Positions, str] = {
     "text": "as text",
     "grid": "step, row, column",
     "time": "time, row, column",
 }
-FEATURES: dict[Feature, str] = {"grounding": "boxes", "audio_in_video": "sound of videos"}
+FEATURES: dict[Feature, str] = {"grounding": "boxes", "audio_in_video": "sound of videos", "tiles": "max_dynamic_patch"}
 
 TableRow = tuple[str, ...]
 

@@ -161,14 +161,15 @@ def _beside(most: int, own: int) -> str:
     return f"; the checkpoint's own bound is {own}" + (", which this lowers" if most < own else "")
 
 
-def _video_budget(most: int, own: PixelBounds, max_model_len: int) -> str:
+def _video_budget(most: int, own: int, card: ModelCard) -> str:
     """What one video has in all, and what the model's length leaves of it."""
-    budget = min(own.video, most)
-    text = f"{budget // own.token} tokens ({budget} pixels), or a request's total_pixels"
-    if most < own.video:
-        text += f"; --max-video-pixels lowers it from {own.video} pixels"
-    left = max_model_len * SHARE_OF_LENGTH // PARTS_OF_LENGTH
-    if left < budget // own.token:
+    assert card.pixels is not None
+    budget, token = min(own, most), card.pixels.token
+    text = f"{budget // token} tokens ({budget} pixels), or a request's total_pixels"
+    if most < own:
+        text += f"; --max-video-pixels lowers it from {own} pixels"
+    left = card.max_model_len * SHARE_OF_LENGTH // PARTS_OF_LENGTH
+    if left < budget // token:
         text += f"; without total_pixels --max-model-len leaves all videos of a prompt at most {left} tokens"
     return text
 
@@ -181,10 +182,10 @@ def _longest(media: MediaConfig, card: ModelCard) -> Iterator[tuple[str, str]]:
         yield "--max-frames", f"{media.max_frames} frames of one video that reach the model"
         yield "--max-decoded-frames", f"{media.max_decoded_frames} frames of one video decoded for those"
         yield "--max-video-pixels", f"{media.max_video_pixels} pixels of all frame pairs of one video after resizing"
-        if card.pixels is not None:
+        if card.pixels is not None and card.pixels.video is not None:
             frame = min(media.max_pixels, card.pixels.frame)
             yield "frame of a video", f"{frame} pixels{_beside(frame, card.pixels.frame)}"
-            yield "video budget", _video_budget(media.max_video_pixels, card.pixels, card.max_model_len)
+            yield "video budget", _video_budget(media.max_video_pixels, card.pixels.video, card)
     if "audio" in modalities:
         yield "--max-audio-seconds", f"{media.max_audio_seconds:g} s of one sound, or of one video's"
 

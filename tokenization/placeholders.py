@@ -11,6 +11,7 @@ from tokenization.chat.template_variables import refuse_special
 from tokenization.messages import Prepared
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
+from tokenization.text.tokenizer import Tokenizer
 
 Spans = tuple[tuple[int, int], ...]  # (start, length) runs of placeholders
 
@@ -80,6 +81,16 @@ def expand_rows(ids: Sequence[int], placeholder: int, pictures: Sequence[np.ndar
         spans.append(tuple((first + row * width, width - 1) for row in range(rows)))
         start, behind = place + 1, first + block.size
     return Layout(input_ids=np.concatenate([*parts, short[start:]]), spans=tuple(spans))
+
+
+def take_text(found: list[int], tokenizer: Tokenizer) -> str:
+    """Take the ordinary text off the end of `found`: merges cross from it into a text that comes behind it."""
+    first = len(found)
+    while first and not tokenizer.is_special(found[first - 1]):
+        first -= 1
+    text = b"".join(map(tokenizer.token_bytes, found[first:])).decode()
+    del found[first:]
+    return text
 
 
 def plain_positions(n: int) -> tuple[np.ndarray, int]:

@@ -248,6 +248,9 @@ def _check_chat(chat: Chat, start: StartWorker, processor: Processor) -> None:
             elif part.options.use_audio and "audio_in_video" not in processor.features:
                 param = f"{MEDIA}.use_audio_in_video" if chat.media_options.use_audio else part.param
                 raise ChatError("this model does not hear videos: it takes no use_audio_in_video", param)
+            elif part.options.max_dynamic_patch is not None and "tiles" not in processor.features:
+                param = f"{MEDIA}.max_dynamic_patch" if chat.media_options.max_dynamic_patch else part.param
+                raise ChatError("this model cuts no picture into tiles: it takes no max_dynamic_patch", param)
             if isinstance(part, Boxes) and "grounding" not in processor.features:
                 raise ChatError("this model takes no boxes", part.param)
     _check_text("\n".join(texts), chat.characters, start, processor)

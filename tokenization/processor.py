@@ -22,9 +22,9 @@ from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 from tokenization.text.tokenizer import Tokenizer
 
-Expansion = Literal["run", "rows", "turns", "frames"]
+Expansion = Literal["run", "rows", "turns", "frames", "marked", "numbered"]
 Positions = Literal["text", "grid", "time"]
-Feature = Literal["grounding", "audio_in_video"]
+Feature = Literal["grounding", "audio_in_video", "tiles"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,8 @@ class Modality:
     expansion: what one placeholder of the rendered prompt becomes. "run": as many as the medium has tokens;
     "rows": a run for each row of tokens, with an id of the model's own after each, the last one's perhaps another;
     "turns": as "run", but with its sound a video becomes runs of both in turns; "frames": a run for each temporal grid,
-    with its time as text before it.
+    with its time as text before it; "marked": as "run", between two ids of the model's own; "numbered": such a run for
+    each frame, with its number as text before it.
 
     positions: "text": its tokens count on as text does, and the delta is 0; "grid": on three axes, by time step, row
     and column; "time": the same, with time in seconds instead of steps.
@@ -177,7 +178,8 @@ class Processor(ABC):
     tokenizer: Tokenizer
     modalities: Mapping[Kind, Modality]  # of the class: the family's; of an object: those that its checkpoint takes
     # The same of these. "grounding": it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>;
-    # "audio_in_video": the sound of a video may come along with it.
+    # "audio_in_video": the sound of a video may come along with it; "tiles": it cuts pictures into tiles, and a request
+    # may say into how many.
     features: frozenset[Feature] = frozenset()
     structured_output = True  # whether the vocabulary's bytes are known, so that answers can be held to a form
     tool_form: ToolForm | None = None  # how the family's models write calls of tools; None: they were taught none
@@ -193,6 +195,11 @@ class Processor(ABC):
     @abstractmethod
     def written_by(self) -> str:
         """For people: the file that holds the chat template."""
+
+    @property
+    def marks(self) -> Mapping[Kind, int]:
+        """What `render` writes for each medium: of most families the placeholder."""
+        return self.placeholders
 
     @property
     def origins(self) -> dict[str, str]:
@@ -247,7 +254,7 @@ class TemplateProcessor(Processor):
         return self.template.location
 
     def render(self, chat: Chat) -> list[int]:
-        return render_prompt(chat, self.template, self.tokenizer, self.placeholders, opens=self.opens)
+        return render_prompt(chat, self.template, self.tokenizer, self.marks, opens=self.opens)
 
 
 class RowsProcessor(TemplateProcessor):

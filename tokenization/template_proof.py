@@ -50,7 +50,7 @@ def prove_placeholders(processor: Processor) -> None:
         medium = Media(kind=kind, source="", param="")
         chat = Chat(turns=(Turn(role="user", parts=(medium, Text(text="What is this?")), plain=False),))
         try:
-            written = kinds_of(processor.render(processor.fit(chat)), processor.placeholders)
+            written = kinds_of(processor.render(processor.fit(chat)), processor.marks)
             why = f"it has {len(written)} places" if len(written) != 1 else f"it has its place for {written[0]}"
         except ChatError as error:
             written, why = [], error.message

@@ -1,7 +1,8 @@
-"""A vision tower with learned absolute positions, for square pictures of one size."""
+"""A vision tower with learned absolute positions, for square pictures of one size, or tiles of larger ones."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ class AbsoluteVitSpec:
     pixels: PixelSpec
     features: tuple[int, ...] | None = None  # after how many blocks each is taken, side by side; None: after the last
     shows_class: bool = False  # the class token, where there is one, goes on to the connector, before the patches
+    merge: int = 1  # patches come in blocks of merge x merge, so that each block lies together
 
 
 OPEN_CLIP = BlockNames(
@@ -49,9 +51,11 @@ class AbsoluteVitNames:
 
     block: BlockNames = OPEN_CLIP  # after `blocks`.N
     patch: str = "conv1.weight"
+    patch_bias: str | None = None
     positions: str = "positional_embedding"
     class_token: str | None = None  # None: there is none; else it has the first position
-    norm: str = "ln_pre"
+    batched: bool = False  # the table of positions has a first dimension of 1, and the class token two
+    norm: str | None = "ln_pre"
     blocks: str = "transformer.resblocks"
 
 
@@ -61,7 +65,7 @@ class AbsoluteVit:
     embed: PatchEmbed
     class_row: Tensor | None  # [1, width]: the class token with its position
     positions: Tensor  # [side^2, width]
-    norm: Norm  # before the first block; there is none after the last
+    norm: Norm | None  # before the first block; there is none after the last
     blocks: tuple[VisionBlock, ...]
     connector: Callable[[Tensor], Tensor]  # [rows, features * width] -> [tokens, hidden]
 
@@ -70,21 +74,26 @@ class AbsoluteVit:
         return torch.uint8
 
     def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """Of one picture of `grid` (1, h, w): patches row by row, columns (channel, y, x)."""
+        """Of one picture of `grid` (tiles, h, w): patches row by row or in blocks, columns (channel, y, x)."""
         t, h, w = grid
         return (t * h * w, 3 * self.spec.patch**2)
 
     def __call__(self, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]]) -> list[Tensor]:
-        """uint8 [side^2, 3 * patch^2], grid (1, side, side) -> [tokens, hidden], of each. Raises ValueError else."""
+        """uint8 [n * side^2, 3 * patch^2], grid (n, side, side) -> [n * tokens, hidden], of each.
+
+        Raises ValueError for any other.
+        """
         side = self.spec.side
         for pixels, grid in zip(arrays, grids, strict=True):
-            if grid != (1, side, side) or tuple(pixels.shape) != self.input_shape(grid):
+            if grid[0] < 1 or grid[1:] != (side, side) or tuple(pixels.shape) != self.input_shape(grid):
                 shape = list(pixels.shape)
                 raise ValueError(f"pixels {shape} do not fit {grid}: this tower takes {side} x {side} patches")
+        tiles = [tile for pixels in arrays for tile in pixels.split(side * side)]
         found: list[Tensor] = []
-        for group in in_groups([side * side] * len(arrays), MAX_ROWS):
-            found += self._encode([arrays[i] for i in group])
-        return found
+        for group in in_groups([side * side] * len(tiles), MAX_ROWS):
+            found += self._encode([tiles[i] for i in group])
+        left = iter(found)
+        return [joined(list(islice(left, n))) for n, _, _ in grids]
 
     def _encode(self, pictures: Sequence[Tensor]) -> list[Tensor]:
         n = len(pictures)
@@ -92,9 +101,10 @@ class AbsoluteVit:
         if self.class_row is not None:
             x = torch.cat([self.class_row.expand(n, 1, -1), x], dim=1)
         segments = [x.shape[1]] * n
-        x = self._features(self.norm(x.flatten(0, 1)), segments).unflatten(0, (n, -1))
+        rows = x.flatten(0, 1)
+        x = self._features(rows if self.norm is None else self.norm(rows), segments).unflatten(0, (n, -1))
         first = 0 if self.class_row is None or self.spec.shows_class else 1
-        return [self.connector(rows[first:]) for rows in x.unbind(0)]
+        return [self.connector(picture[first:]) for picture in x.unbind(0)]
 
     def _features(self, x: Tensor, segments: Sequence[int]) -> Tensor:
         """[rows, width], before the first block -> [rows, features * width]; segments: rows of each picture"""
@@ -120,17 +130,29 @@ def build_absolute_vit(
     kernel = (width, 3, spec.patch, spec.patch)
     blocks = take_blocks(ops, weights, spec.block, f"{prefix}{names.blocks}.", spec.depth, names.block)
     n_before = 0 if names.class_token is None else 1
-    table = weights.take(f"{prefix}{names.positions}", (n_before + spec.positions, width), torch.float32)
+    one = (1,) if names.batched else ()
+    table = weights.take(f"{prefix}{names.positions}", (*one, n_before + spec.positions, width), torch.float32)
+    table = table.view(-1, width)
     class_row: Tensor | None = None
     if names.class_token is not None:
-        token = weights.take(f"{prefix}{names.class_token}", (width,))
-        class_row = token[None] + table[:1].to(ops.dtype)
+        token = weights.take(f"{prefix}{names.class_token}", (*one, *one, width))
+        class_row = token.view(1, width) + table[:1].to(ops.dtype)
+    positions = _in_blocks(resample_positions(table[n_before:], spec.side), spec.merge)
+    if names.patch_bias is not None:  # every picture has the same patches, so it goes with their positions
+        positions = positions + weights.take(f"{prefix}{names.patch_bias}", (width,), torch.float32)
     return AbsoluteVit(
         spec=spec,
         embed=take_patch_embed(ops, weights, f"{prefix}{names.patch}", kernel, spec.pixels),
         class_row=class_row,
-        positions=resample_positions(table[n_before:], spec.side).to(ops.dtype),
-        norm=take_norm(ops, weights, "layer", f"{prefix}{names.norm}", width, spec.block.eps),
+        positions=positions.to(ops.dtype),
+        norm=take_norm(ops, weights, "layer", f"{prefix}{names.norm}", width, spec.block.eps) if names.norm else None,
         blocks=blocks,
         connector=connector,
     )
+
+
+def _in_blocks(table: Tensor, merge: int) -> Tensor:
+    """[side^2, width] row by row -> the same in blocks of merge x merge."""
+    side = round(table.shape[0] ** 0.5)
+    grid = table.view(side // merge, merge, side // merge, merge, -1)
+    return grid.transpose(1, 2).reshape(side * side, -1)

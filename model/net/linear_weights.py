@@ -10,16 +10,25 @@ from model.weights import Weights
 
 
 def take_linear(
-    ops: Ops, weights: Weights, name: str, n_out: int, n_in: int, *, bias: bool, columns: Tensor | None = None
-) -> Linear:
+    ops: Ops, weights: Weights, name: str, n_out: int, n_in: int, *, bias: bool, columns: Tensor | None = None,
+    scale: Tensor | None = None,
+) -> Linear:  # fmt: skip
     """`name`.weight [n_out, n_in], and `name`.bias [n_out] if `bias`, prepared.
 
     columns: int64 [inputs], for each input where it lies among those on disk, -1: nowhere; None: as they lie there.
+    scale: float32 [n_out], a factor of each output; the weights hold it from here on.
     """
-    if columns is None:
+    if columns is None and scale is None:
         return take_fused(ops, weights, [(name, n_out)], n_in, bias=bias)
-    matrix = _sorted(weights.take(f"{name}.weight", (n_out, n_in)).T, columns).T.contiguous()
-    return ops.linear(matrix, weights.take(f"{name}.bias", (n_out,)) if bias else None)
+    dtype = None if scale is None else torch.float32  # so that it is rounded once
+    matrix = weights.take(f"{name}.weight", (n_out, n_in), dtype)
+    vector = weights.take(f"{name}.bias", (n_out,), dtype) if bias else None
+    if scale is not None:
+        matrix = (matrix * scale[:, None]).to(ops.dtype)
+        vector = None if vector is None else (vector * scale).to(ops.dtype)
+    if columns is not None:
+        matrix = _sorted(matrix.T, columns).T.contiguous()
+    return ops.linear(matrix, vector)
 
 
 def take_fused(

@@ -24,11 +24,16 @@ class MlpSpec:
     bias: bool
 
 
-def take_mlp(ops: Ops, weights: Weights, up: Sequence[str], down: str, spec: MlpSpec) -> Mlp:
-    """up: names of the first linear; of a gated one gate and up, or the one name of both, fused on disk."""
+def take_mlp(
+    ops: Ops, weights: Weights, up: Sequence[str], down: str, spec: MlpSpec, scale: Tensor | None = None
+) -> Mlp:
+    """up: names of the first linear; of a gated one gate and up, or the one name of both, fused on disk.
+
+    scale: float32 [out], a factor of each output.
+    """
     outputs = spec.inter * (2 if spec.activation in GATED else 1)
     first = take_fused(ops, weights, [(name, outputs // len(up)) for name in up], spec.width, bias=spec.bias)
-    second = take_linear(ops, weights, down, spec.out, spec.inter, bias=spec.bias)
+    second = take_linear(ops, weights, down, spec.out, spec.inter, bias=spec.bias, scale=scale)
     activation = activation_of(ops, spec.activation)
     return lambda x: second(activation(first(x)))
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +29,11 @@ class PatchEmbed:
     def __call__(self, pixels: Tensor) -> Tensor:
         """uint8 [n, columns] -> [n, width]"""
         return self.proj(torch.addcmul(self.shift, pixels.float(), self.scale).to(self.dtype))
+
+    def of(self, pixels: "PixelSpec") -> "PatchEmbed":
+        """The same for values that are normalised otherwise."""
+        scale, shift = _normalising(pixels, len(self.scale) // len(pixels.mean))
+        return replace(self, scale=scale.to(self.scale.device), shift=shift.to(self.shift.device))
 
 
 def take_patch_embeds(
@@ -60,15 +65,20 @@ def take_patch_linear(
 
 def _patch_embed(ops: Ops, kernel: Tensor, pixels: "PixelSpec", bias: Tensor | None = None) -> PatchEmbed:
     """kernel: float32 [width, channels, ...]"""
-    repeats = kernel[0, 0].numel()
-    mean = torch.tensor(pixels.mean, dtype=torch.float64).repeat_interleave(repeats)
-    std = torch.tensor(pixels.std, dtype=torch.float64).repeat_interleave(repeats)
+    scale, shift = _normalising(pixels, kernel[0, 0].numel())
     return PatchEmbed(
-        scale=(pixels.rescale / std).float().to(ops.device),
-        shift=(-mean / std).float().to(ops.device),
+        scale=scale.to(ops.device),
+        shift=shift.to(ops.device),
         proj=ops.linear(kernel.flatten(1).to(ops.dtype), bias),
         dtype=ops.dtype,
     )
+
+
+def _normalising(pixels: "PixelSpec", repeats: int) -> tuple[Tensor, Tensor]:
+    """float32 (scale, shift) [columns], of as many columns for each channel."""
+    mean = torch.tensor(pixels.mean, dtype=torch.float64).repeat_interleave(repeats)
+    std = torch.tensor(pixels.std, dtype=torch.float64).repeat_interleave(repeats)
+    return (pixels.rescale / std).float(), (-mean / std).float()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +113,17 @@ class VisionBlock:
     proj: Linear
     norm2: Norm
     mlp: Mlp
+    whole_norms: tuple[Norm, Norm] | None = None  # of all queries and of all keys of a row, before they are heads
 
     def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor] | None, segments: Sequence[int]) -> Tensor:
         """x [n, width]; angles: of `Ops.rotary_angles`, None: none; segments: host lengths, sum n. -> [n, width]"""
         ops, heads = self.ops, self.heads
-        qkv = self.qkv(self.norm1(x)).unflatten(-1, (3 * heads, -1))  # [n, 3 * heads, head_dim]
+        qkv = self.qkv(self.norm1(x))
+        if self.whole_norms is not None:
+            query, key, value = qkv.chunk(3, dim=-1)
+            of_query, of_key = self.whole_norms
+            qkv = torch.cat([of_query(query), of_key(key), value], dim=-1)
+        qkv = qkv.unflatten(-1, (3 * heads, -1))  # [n, 3 * heads, head_dim]
         qk = qkv[:, : 2 * heads] if angles is None else ops.rotary(qkv[:, : 2 * heads], *angles)
         mixed = ops.segment_attention(qk[:, :heads], qk[:, heads:], qkv[:, 2 * heads :], segments, self.scale)
         x = self.proj(mixed.flatten(1)).add_(x)
@@ -123,6 +139,8 @@ class BlockSpec:
     activation: Activation
     norm: NormKind = "layer"
     bias: bool = True  # of the linears
+    qkv_bias: bool = True  # of queries, keys and values, where the linears have one
+    whole_norm_eps: float | None = None  # of RMSNorms over all queries and all keys of a row; None: there are none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +155,9 @@ class BlockNames:
     down: str
     unbiased: tuple[str, ...] = ()  # of qkv: those without a bias
     per_head: bool = False  # rows of a fused qkv are (heads, 3, head_dim) instead of (3, heads, head_dim)
+    whole_norms: tuple[str, str] = ("", "")  # of the queries and of the keys, where there are such
+    # Layer scale: a factor for each channel that attention, and that the feed-forward part, adds. None: there is none.
+    scales: tuple[str, str] | None = None
 
 
 def take_block(ops: Ops, weights: Weights, spec: BlockSpec, prefix: str, names: BlockNames) -> VisionBlock:
@@ -145,24 +166,35 @@ def take_block(ops: Ops, weights: Weights, spec: BlockSpec, prefix: str, names: 
     unbiased = [prefix + name for name in names.unbiased]
     dim = width // spec.heads
     rows = per_head_rows(spec.heads, dim) if names.per_head else None
+    whole = spec.whole_norm_eps
     columns, padded = None, ops.padded_head_dim(dim)
-    if padded != dim:  # once, here; else every block pads every head, and cuts what comes of it
+    # Once, here; else every block pads every head, and cuts what comes of it. What is normed as a whole stays whole.
+    if padded != dim and whole is None:
         places = (torch.arange(3 * width) if rows is None else rows).view(3 * spec.heads, dim)
         turning, values = places[: 2 * spec.heads], places[2 * spec.heads :]
         both = widened(turning, padded, halves=True), widened(values, padded, halves=False)
         rows = torch.cat(both).flatten()
         columns = widened(torch.arange(width).view(spec.heads, dim), padded, halves=False).flatten()
     mlp = MlpSpec(width=width, inter=spec.inter, out=width, activation=spec.activation, bias=bias)
+    scales = [None if name is None else weights.take(prefix + name, (width,), torch.float32)
+              for name in names.scales or (None, None)]  # fmt: skip
+    of_query, of_key = names.whole_norms
     return VisionBlock(
         ops=ops,
         heads=spec.heads,
         scale=dim**-0.5,
         norm1=take_norm(ops, weights, spec.norm, prefix + names.norm1, width, spec.eps),
-        qkv=take_fused(ops, weights, qkv, width, bias=bias, unbiased=unbiased, rows=rows),
-        proj=take_linear(ops, weights, prefix + names.proj, width, width, bias=bias, columns=columns),
+        qkv=take_fused(ops, weights, qkv, width, bias=bias and spec.qkv_bias, unbiased=unbiased, rows=rows),
+        proj=take_linear(
+            ops, weights, prefix + names.proj, width, width, bias=bias, columns=columns, scale=scales[0]
+        ),
         norm2=take_norm(ops, weights, spec.norm, prefix + names.norm2, width, spec.eps),
-        mlp=take_mlp(ops, weights, [prefix + name for name in names.up], prefix + names.down, mlp),
-    )
+        mlp=take_mlp(ops, weights, [prefix + name for name in names.up], prefix + names.down, mlp, scales[1]),
+        whole_norms=None if whole is None else (
+            take_norm(ops, weights, "rms", prefix + of_query, width, whole),
+            take_norm(ops, weights, "rms", prefix + of_key, width, whole),
+        ),
+    )  # fmt: skip
 
 
 def take_blocks(

@@ -26,6 +26,6 @@ def test_the_atlas_profile_says_only_what_differs() -> None:
     defaults = {setting.name: setting.default for setting in SETTINGS}
     assert table and all(defaults[name] != value for name, value in table.items())
     config = load_config(["--profile", "atlas"], {})
-    assert config.media.own_pixels, "a device sees pictures at the checkpoint's own size"
+    assert config.media.own_pixels == "always", "a device sees pictures at the checkpoint's own size"
     assert config.engine.kv_cache_share is None and config.engine.kv_cache_bytes is None, "measured on the device"
     assert load_config(["--profile", "atlas", "--max-seqs", "8"], {}).engine.max_seqs == 8

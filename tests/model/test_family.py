@@ -122,7 +122,7 @@ def test_pads_lie_as_declared(family: Family, harness: WorkerHarness, counted: C
             (n,), merge = {n for _, n in item.spans}, rows // len(item.spans)
             assert (len(item.spans) * merge, n * merge) == (rows, columns)
             assert len({int(done.input_ids[start + n]) for start, n in item.spans[:-1]}) == 1
-        elif modality.expansion == "frames":
+        elif modality.expansion in ("frames", "numbered"):
             assert len(item.spans) == item.grid[0] > 1 and len({n for _, n in item.spans}) == 1
         else:
             assert len(item.spans) == 1

@@ -32,7 +32,7 @@ def photographer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_which_bound_holds(photographer: Path, flags: list[str], most: int) -> None:
     media = with_own_pixels(load_config(["--model", str(photographer), *flags], {})).media
-    assert (media.max_pixels, media.own_pixels) == (most, False)
+    assert (media.max_pixels, media.own_pixels) == (most, "never")
 
 
 def test_a_checkpoint_with_less_or_without_pictures_takes_nothing_from_a_request(tmp_path: Path) -> None:

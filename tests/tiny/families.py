@@ -5,6 +5,7 @@ from pathlib import Path
 
 from model.registry import families
 from tests.tiny.fuyu import write_fuyu
+from tests.tiny.internvl import write_internvl
 from tests.tiny.llava import write_llava
 from tests.tiny.mistral3 import write_mistral3
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
@@ -32,5 +33,6 @@ WRITERS: dict[str, Callable[..., Path]] = {
     "llava": write_llava,
     "fuyu": write_fuyu,
     "vip_llava": write_vip_llava,
+    "internvl": write_internvl,
     "mistral3": write_mistral3,
 }

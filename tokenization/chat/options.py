@@ -9,13 +9,14 @@ from tokenization.chat.errors import ChatError, type_name
 
 # The keys that may stand beside a medium of each kind. A key is read in MediaOptions.read and kept in a field.
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "image": ("min_pixels", "max_pixels", "detail"),
+    "image": ("min_pixels", "max_pixels", "detail", "max_dynamic_patch"),
     "video": ("fps", "num_frames", "min_pixels", "max_pixels", "total_pixels", "use_audio_in_video"),
     "audio": (),
 }
 LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
 _FIELDS = {"use_audio_in_video": "use_audio"}  # fields with another name than their key
-_WHOLE = ("num_frames", "min_pixels", "max_pixels", "total_pixels")
+_WHOLE = ("num_frames", "min_pixels", "max_pixels", "total_pixels", "max_dynamic_patch")
+MOST_TILES = 128  # that a request may ask for of one picture
 _DETAILS = ("auto", "low", "high")
 _MAX_NUMBER = 2**53  # whole numbers beyond it are not exact as floats
 _MIN_FPS = 1e-4  # one frame in three hours: positions that grow with the seconds between frames still fit 32 bits
@@ -30,6 +31,7 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_pixels: int | None = None
     total_pixels: int | None = None  # of a video: of all pairs of frames together, after resizing
     use_audio: bool | None = None  # of a video: its sound is heard too; not unless it is asked for
+    max_dynamic_patch: int | None = None  # of a picture that is cut into tiles: how many at most
     low_detail: bool = False  # of a picture: few pixels will do; a model with one size for all of them may ignore it
 
     def __post_init__(self) -> None:
@@ -42,6 +44,8 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise ChatError(f"{name} must be a{' whole' if name in _WHOLE else ''} number", name)
             if not 0 < value < _MAX_NUMBER:  # false for NaN too
                 raise ChatError(f"{name} must be a number greater than 0 and below 2**53", name)
+        if self.max_dynamic_patch is not None and self.max_dynamic_patch > MOST_TILES:
+            raise ChatError(f"max_dynamic_patch must be at most {MOST_TILES}", "max_dynamic_patch")
         if self.fps is not None and self.fps < _MIN_FPS:
             raise ChatError(f"fps must be at least {_MIN_FPS}", "fps")
         if self.fps is not None and self.num_frames is not None:
@@ -66,7 +70,7 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
             return cls(
                 fps=part.get("fps"), num_frames=part.get("num_frames"), min_pixels=part.get("min_pixels"),
                 max_pixels=part.get("max_pixels"), total_pixels=part.get("total_pixels"), use_audio=use_audio,
-                low_detail=detail == "low",
+                max_dynamic_patch=part.get("max_dynamic_patch"), low_detail=detail == "low",
             )  # fmt: skip
         except ChatError as error:
             error.param = f"{param}.{error.param}" if param else error.param

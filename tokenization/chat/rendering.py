@@ -13,7 +13,7 @@ from tokenization.chat.template_variables import VARIABLES, read_variables
 GENERATION, CONTINUE = "add_generation_prompt", "continue_final_message"
 MEDIA = "mm_processor_kwargs"
 
-_OPTIONS = ("min_pixels", "max_pixels", "total_pixels", "fps", "num_frames", "use_audio_in_video")
+_OPTIONS = ("min_pixels", "max_pixels", "total_pixels", "fps", "num_frames", "use_audio_in_video", "max_dynamic_patch")
 _EDGES = {"shortest_edge": "min_pixels", "longest_edge": "max_pixels"}
 
 

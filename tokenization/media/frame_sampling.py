@@ -117,6 +117,24 @@ def frame_indices(n_frames: int, n: int) -> tuple[int, ...]:
     return tuple(np.rint(np.linspace(0, n_frames - 1, n)).astype(np.int64).tolist())
 
 
+def sample_middles(n_frames: int, video_fps: float, options: MediaOptions, most: int, *, usual: int) -> tuple[int, ...]:
+    """Frames from the middles of equal parts: `num_frames`, as many as `fps` takes, else `usual`, but at most `most`.
+
+    Raises ChatError for no frames, and `num_frames` above `n_frames`. As a video processor of transformers 5.23 does.
+    """
+    if n_frames < 1 or not (math.isfinite(video_fps) and video_fps > 0):
+        raise ChatError("the video holds no frames")
+    if options.num_frames is not None and options.num_frames > n_frames:
+        raise ChatError(f"num_frames must be at most {n_frames}, the number of frames in the video")
+    wanted = options.num_frames or usual
+    if options.num_frames is None and options.fps is not None:
+        wanted = int(n_frames / video_fps * min(options.fps, MAX_FPS))
+    n = max(1, min(wanted, n_frames, most))
+    part = n_frames / n
+    # In float32 at last, as the reference counts: a middle just below a whole number is that number.
+    return tuple((part / 2 + part * np.arange(n)).astype(np.float32).astype(np.int64).tolist())
+
+
 class FrameSize(msgspec.Struct, frozen=True, kw_only=True):
     """All that the size of a video's frames depends on."""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import av
+import msgspec
 import numpy as np
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
@@ -18,6 +19,7 @@ from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.media.effort import STUDIED, allowed_effort, picture_effort, video_effort, video_weight
 from tokenization.media.frame_sampling import (
+    FPS,
     FRAME_FACTOR,
     PUBLISHED,
     UNBOUNDED,
@@ -25,6 +27,7 @@ from tokenization.media.frame_sampling import (
     FrameSize,
     sample_frame_list,
     sample_frames,
+    sample_middles,
 )
 from tokenization.media.image import ImageHeader, Picture, decode, read_header
 from tokenization.media.source import Source
@@ -65,6 +68,36 @@ def plan_video(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHE
     )  # fmt: skip
 
 
+def plan_single_frames(
+    source: Source, limits: MediaConfig, *, side: int, usual: int, rate_of_list: float = FPS
+) -> VideoPlan:
+    """Frames of `side` x `side` pixels, each a temporal grid, from the middles of equal parts; of a list all.
+
+    usual: how many, where the request does not say. Raises ChatError for no video or above the limits.
+    """
+    options, info = source.options, None
+    most = min(limits.max_frames, limits.max_video_pixels * FRAME_FACTOR // side**2)
+    if source.frames:
+        headers = probe_jpegs(source.frames, limits)
+        n, rate = len(headers), float(options.fps or rate_of_list)
+        if n > limits.max_frames:
+            raise ChatError(f"a list of {n} frames cannot be served, it must have 1 to {limits.max_frames}")
+        if n / rate > limits.max_video_seconds:
+            raise ChatError(f"fps: the video lasts more than the allowed {limits.max_video_seconds:.0f} s")
+        of_list = msgspec.structs.replace(options, fps=None)  # which is the rate that they were taken at
+        indices = sample_middles(n, rate, of_list, most, usual=n)
+        effort = sum(picture_effort(source.frames[i], headers[i].pixels) for i in indices)
+    else:
+        info = probe(source.data, limits, source.check)
+        n, rate = info.n_frames, info.fps
+        indices = sample_middles(n, rate, options, most, usual=usual)
+        effort = count_effort(info, indices, limits)
+    return VideoPlan(
+        indices=indices, seconds_per_grid=n / rate / len(indices), fps=rate, size=(side, side), info=info, per_grid=1,
+        effort=effort,
+    )  # fmt: skip
+
+
 def read_video(source: Source, plan: VideoPlan, limits: MediaConfig) -> np.ndarray:
     """uint8 [n, height, width, 3]: the frames of the plan, upright and resized. Raises ChatError when none decodes.
 
@@ -75,24 +108,24 @@ def read_video(source: Source, plan: VideoPlan, limits: MediaConfig) -> np.ndarr
     # Frames may grow in mid-file, which no header tells: the plan's cost and what the bytes allow bound them.
     most = plan.effort + allowed_effort(len(source.data), limits, films=len(source.data))
     frames, kept = read_frames(source.data, plan.info, plan.indices, plan.size, limits, source.check, max_effort=most)
-    return frames if len(kept) == len(plan.indices) else _bridged(frames, kept, plan.indices)
+    return frames if len(kept) == len(plan.indices) else _bridged(frames, kept, plan)
 
 
-def video_patches(frames: np.ndarray, *, patch: int, merge: int) -> np.ndarray:
-    """uint8 [n, height, width, 3] -> [n/2 * h * w, 3 * 2 * patch * patch], h and w in patches.
+def video_patches(frames: np.ndarray, *, patch: int, merge: int, per_grid: int = FRAME_FACTOR) -> np.ndarray:
+    """uint8 [n, height, width, 3] -> [n/per_grid * h * w, 3 * per_grid * patch * patch], h and w in patches.
 
     Rows are in the order (t, h', w', merge, merge), columns are (channel, frame, y, x).
     """
     n, height, width, _ = frames.shape
-    t, rows, columns = n // FRAME_FACTOR, height // (patch * merge), width // (patch * merge)
+    t, rows, columns = n // per_grid, height // (patch * merge), width // (patch * merge)
     # One row of one patch is one item of `patch` bytes, so that numpy moves it whole.
     line = np.dtype(f"V{patch}")
-    out = np.empty((t, rows, columns, merge, merge, 3, FRAME_FACTOR, patch), line)
+    out = np.empty((t, rows, columns, merge, merge, 3, per_grid, patch), line)
     for channel in range(3):
         plane = np.ascontiguousarray(frames[..., channel])  # [n, height, width]
-        lines = plane.view(line).reshape(t, FRAME_FACTOR, rows, merge, patch, columns, merge)
+        lines = plane.view(line).reshape(t, per_grid, rows, merge, patch, columns, merge)
         out[:, :, :, :, :, channel] = lines.transpose(0, 2, 5, 3, 6, 1, 4)
-    return out.view(np.uint8).reshape(t * rows * columns * merge * merge, 3 * FRAME_FACTOR * patch * patch)
+    return out.view(np.uint8).reshape(t * rows * columns * merge * merge, 3 * per_grid * patch * patch)
 
 
 def read_frames(
@@ -188,11 +221,11 @@ def _picture_errors(i: int) -> Iterator[None]:
 # ---- details
 
 
-def _bridged(frames: np.ndarray, kept: Sequence[int], indices: Sequence[int]) -> np.ndarray:
+def _bridged(frames: np.ndarray, kept: Sequence[int], plan: VideoPlan) -> np.ndarray:
     """The frames that decoded, each shown until the next one, up to the last of them."""
     decoded = set(kept)
-    rows = [row for row, index in enumerate(indices) if index in decoded]
-    n = -(-(rows[-1] + 1) // FRAME_FACTOR) * FRAME_FACTOR
+    rows = [row for row, index in enumerate(plan.indices) if index in decoded]
+    n = -(-(rows[-1] + 1) // plan.per_grid) * plan.per_grid
     shown = np.searchsorted(rows, np.arange(n), side="right") - 1
     return frames[np.maximum(shown, 0)]
 

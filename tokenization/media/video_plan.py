@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokenization.media.frame_sampling import FrameSize
+from tokenization.media.frame_sampling import FRAME_FACTOR, FrameSize
 
 if TYPE_CHECKING:
     from tokenization.media.video_probe import VideoInfo  # PyAV, which a worker of texts does without
@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VideoPlan:
-    indices: tuple[int, ...]  # of frames in presentation order; even in number
+    indices: tuple[int, ...]  # of frames in presentation order; as many for each temporal grid
     seconds_per_grid: float  # between two temporal grids
     fps: float  # of the frames that the indices count
     size: tuple[int, int]  # (height, width) that every frame is resized to
     info: "VideoInfo | None"  # None: a list of pictures
     frame: FrameSize | None = None  # what the size follows from; None: it is fixed
+    per_grid: int = FRAME_FACTOR  # frames of one temporal grid
     effort: int = 0  # pixels of work that it takes to read these frames (tokenization/media/effort.py)

@@ -16,7 +16,7 @@ from tokenization.chat.parts import Kind
 from tokenization.chat.tool_form import HERMES
 from tokenization.media.frame_sampling import FRAME_FACTOR, FrameRules
 from tokenization.media.source import Source
-from tokenization.placeholders import Layout, Spans
+from tokenization.placeholders import Layout, Spans, take_text
 from tokenization.processor import Measure, MediaHandler, Modality, TemplateProcessor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
@@ -103,7 +103,7 @@ class Qwen3VLProcessor(TemplateProcessor):
             if not self.keeps_outer_marks and found[-1:] == [self._marks[0]] and ids[i + 1 : i + 2] == [self._marks[1]]:
                 skip = i + 1
                 found.pop()
-                before = self._text_before(found)
+                before = take_text(found, self.tokenizer)
             spans.append(self._frames(found, token, measure, before))
         return Layout(input_ids=np.array(found, np.int64), spans=tuple(spans))
 
@@ -130,12 +130,3 @@ class Qwen3VLProcessor(TemplateProcessor):
         for seconds in seconds_of(measure):
             yield self.tokenizer.encode(f"{before}<{seconds:.1f} seconds>")
             before = ""
-
-    def _text_before(self, found: list[int]) -> str:
-        """Take the ordinary text off the end of `found`: merges cross from it into the time behind it."""
-        first = len(found)
-        while first and not self.tokenizer.is_special(found[first - 1]):
-            first -= 1
-        text = b"".join(map(self.tokenizer.token_bytes, found[first:])).decode()
-        del found[first:]
-        return text

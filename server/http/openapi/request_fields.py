@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.http.routes.structured import MOST_CHARACTERS
 from tokenization.chat.boxes import FULL
+from tokenization.chat.options import MOST_TILES
 from tokenization.chat.tool_offer import MOST_TOOLS
 
 POSITIVE = Field(gt=0, lt=2**53)
@@ -13,6 +14,13 @@ SOURCE = "A `data:` URL, or a path below a root that the server allows (`--allow
 MediaSource = Annotated[str, Field(min_length=1, description=SOURCE)]
 Frames = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, description="Pictures, as frames.")]
 PixelCount = Annotated[int, POSITIVE] | None
+TileCount = Annotated[
+    Annotated[int, Field(gt=0, le=MOST_TILES)] | None,
+    Field(
+        description="The checkpoint's unless given: tiles of a picture at most, without the one that shows all of it; "
+        "of models that cut pictures into tiles."
+    ),
+]
 Coordinate = Annotated[float, Field(ge=0, le=FULL)]
 
 
@@ -31,6 +39,7 @@ class PictureOptions(BaseModel):
         None, description="`low` is `max_pixels` of 262,144 (512 x 512) where that is less; `high` and `auto` change "
         "nothing.",
     )  # fmt: skip
+    max_dynamic_patch: TileCount = None
 
 
 class VideoOptions(BaseModel):
@@ -258,6 +267,7 @@ class Edges(Closed):
 class MediaOfAll(VideoOptions, Closed):
     """Options of all pictures and videos of the chat that do not say their own."""
 
+    max_dynamic_patch: TileCount = None
     size: Edges | None = Field(None, description="The two bounds of pixels, by other names.")
 
 
