@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
+import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import ServeConfig
@@ -55,7 +56,7 @@ class ModelCard:
     transcription: Transcription | None = None  # how it is asked for the words of a sound
     origins: Mapping[str, str] = field(default_factory=dict)  # what was read -> the file it came from
 
-    def thought_end(self, chat: Prompt, ids: Sequence[int]) -> int | None:
+    def thought_end(self, chat: Prompt, ids: Sequence[int] | np.ndarray) -> int | None:
         """The id that ends the thought in which answers to this prompt begin; None: in none. A text is just a text."""
         marks = self.thoughts
         if marks is None or isinstance(chat, RawPrompt) or not opens_thought(ids, marks, self.tokenizer):

@@ -5,71 +5,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
-import openai
 import pytest
 
 from configs.checkpoint import Checkpoint
-from tests.e2e.running import RunningServer, running
+from tests.e2e.running import running
 from tests.e2e.test_chat import events
-from tests.layouts.templates import QWEN3_VL_THINKING
-from tests.tiny.qwen3_vl import write_qwen3_vl
-from tests.tiny.said import made_to_say
+from tests.e2e.thinker import (
+    ASKED,
+    BARE,
+    CALLING,
+    CITY,
+    ENDLESS,
+    PLAIN,
+    THOUGHTS,
+    TOOL,
+    WORDS,
+    Thinker,
+    write_thinker,
+)  # fmt: skip
 from tokenization.text.bpe import BPETokenizer
 
-CITY = {
-    "type": "object", "properties": {"city": {"enum": ["Oslo"]}}, "required": ["city"], "additionalProperties": False
-}  # fmt: skip
-TOOL = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
-CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
-WORDS = f"It is dry in Oslo; a STOP.\n{CALL}"  # where no tools are given, the call is text
-THOUGHTS = [
-    "First of all: where is the STOP in it?",
-    f"I might write\n{CALL}\nbut I do not.",
-    "This thought has no end",
-    "A prompt that ends in the mark itself.",
-]
-PLAIN, CALLING, ENDLESS, BARE = range(len(THOUGHTS))
-# Behind a system message the prompt ends with the mark, which BARE follows without a bias.
-TEMPLATE = QWEN3_VL_THINKING.replace(
-    "assistant\n<think>\n' }}", "assistant\n<think>' + ('' if messages[0].role == 'system' else '\n') }}"
-)
-ASKED: list[Any] = [{"role": "user", "content": "How is it?"}]
 CHAT = "/v1/chat/completions"
-
-
-class Thinker:
-    """A server whose model thinks THOUGHTS[i] where `bias(i)` is asked for, and then says WORDS."""
-
-    def __init__(self, server: RunningServer, first: list[int], mark: int) -> None:
-        self.server, self._first, self.mark = server, first, mark
-        self.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-
-    def bias(self, i: int) -> dict[str, Any]:
-        return {"logit_bias": {str(self._first[i]): 100}, "temperature": 0, "max_tokens": 120}
-
-    def chat(self, i: int = PLAIN, **body: Any) -> Any:
-        given: dict[str, Any] = {"messages": ASKED, **self.bias(i), **body}
-        return self.client.chat.completions.create(model="thinks", **given)
-
-    def post(self, path: str, **body: Any) -> httpx.Response:
-        return self.server.http.post(path, json=body)
-
-
-def write_thinker(path: Path) -> tuple[list[int], int]:
-    """A checkpoint whose marks are tokens that are not special, as in the published files. -> first ids, the mark's"""
-    texts = [f"{thought}\n</think>\n\n{WORDS}" for thought in THOUGHTS]
-    texts[ENDLESS], texts[BARE] = THOUGHTS[ENDLESS], "<think>" + texts[BARE]
-    first = made_to_say(write_qwen3_vl(path, tied=False), texts, "<|im_end|>", ["</think>", "<think>"])
-    (path / "chat_template.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-    file = path / "tokenizer.json"
-    tokenizer = json.loads(file.read_text())
-    marks = [token for token in tokenizer["added_tokens"] if token["content"] in ("<think>", "</think>")]
-    assert all(token["content"] != "\n" for token in tokenizer["added_tokens"]), "the prompt ends so: a bias must count"
-    for token in marks:
-        token["special"] = False
-    file.write_text(json.dumps(tokenizer))
-    return first, next(token["id"] for token in marks if token["content"] == "</think>")
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +63,7 @@ def test_an_answer_that_is_cut_in_its_thought_is_all_thought(thinker: Thinker) -
     whole = thinker.chat(extra_body={"return_token_ids": True})
     n, at = whole.usage.completion_tokens, whole.choices[0].model_extra["token_ids"].index(thinker.mark)
     seen = set()
-    for most in range(1, n):
+    for most in (*range(1, at + 4), *range(at + 4, n, 4)):
         found = thinker.chat(max_tokens=most)
         (choice,) = found.choices
         reasoning, content = of(choice)
@@ -118,7 +74,7 @@ def test_an_answer_that_is_cut_in_its_thought_is_all_thought(thinker: Thinker) -
         else:
             assert reasoning == THOUGHTS[PLAIN] and WORDS.startswith(content or "")
         seen.add(content)
-    assert None in seen and len(seen) > 10 and at > 5
+    assert None in seen and len(seen) > 5 and at > 5
     (choice,) = thinker.chat(ENDLESS).choices
     assert (of(choice), choice.finish_reason) == ((THOUGHTS[ENDLESS], None), "stop")
 
@@ -202,7 +158,7 @@ def test_a_stream_brings_thought_then_words(thinker: Thinker) -> None:
 
 
 def test_native_and_its_stream(thinker: Thinker) -> None:
-    body = {"inputs": [{"text": "How is it?"}], "parameters": thinker.bias(CALLING), "tools": [TOOL]}
+    body: dict[str, Any] = {"inputs": [{"text": "How is it?"}], "parameters": thinker.bias(CALLING), "tools": [TOOL]}
     found = thinker.post("/chat", **body).json()
     assert (found["reasoning"], found["text"]) == (THOUGHTS[CALLING], WORDS.partition("\n")[0])
     assert found["finish_reason"] == "tool_calls" and len(found["tool_calls"]) == 1

@@ -187,10 +187,8 @@ def _openai_turn(message: Any, param: str) -> Turn:
 
 def _thoughts(message: dict[str, Any], param: str) -> str | None:
     """Of an earlier answer, by the newer of two names where it has both."""
-    for key in ("reasoning", "reasoning_content"):
-        if message.get(key) is not None:
-            return read_text(message[key], f"{param}.{key}")
-    return None
+    key = "reasoning" if message.get("reasoning") is not None else "reasoning_content"
+    return None if message.get(key) is None else read_text(message[key], f"{param}.{key}")
 
 
 def _openai_content(content: Any, role: Role, param: str) -> tuple[tuple[Part, ...], bool]:

@@ -38,4 +38,4 @@ class ThoughtForm(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-THINK = ThoughtForm(opening="<think>", closing="</think>")  # of Qwen3's line of models
+THINK = ThoughtForm(opening="<think>", closing="</think>")  # of several lines of models

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
 from tokenization.chat.errors import ChatError
 from tokenization.chat.thought_form import ThoughtForm
@@ -34,7 +35,7 @@ def _one_token(text: str, tokenizer: Tokenizer) -> int | None:
     return ids[0] if len(ids) == 1 else None
 
 
-def opens_thought(ids: Sequence[int], marks: ThoughtMarks, tokenizer: Tokenizer) -> bool:
+def opens_thought(ids: Sequence[int] | np.ndarray, marks: ThoughtMarks, tokenizer: Tokenizer) -> bool:
     """Whether a prompt ends inside a thought: of its last turn, behind the special token that begins it.
 
     What users write before that, marks among it, does not count.
