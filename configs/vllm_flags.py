@@ -193,12 +193,16 @@ FLAGS: tuple[VllmFlag, ...] = (
     ),
     *_absent("no code from outside reads calls of tools, and none is run", "--tool-parser-plugin", "--tool-server"),
     *_absent("give no tools where none may be called", "--exclude-tools-when-tool-choice-none"),
-    *_absent(
-        "thoughts are not told apart from an answer",
-        "--reasoning-parser", "--reasoning-parser-plugin", "--enable-reasoning",
-        "--reasoning-config", "--reasoning-effort-map", "--anthropic-disabled-thinking-effort",
-        "--cohere-is-reasoning-model", "--cohere-format",
+    *_not_needed(
+        "a model's family says how it thinks, and the prompt whether it does", "--reasoning-parser",
+        "--enable-reasoning",
     ),
+    *_absent("no code from outside reads thoughts", "--reasoning-parser-plugin"),
+    *_absent(
+        "max_tokens bounds thoughts and words together", "--reasoning-config", "--reasoning-effort-map",
+        "--anthropic-disabled-thinking-effort",
+    ),
+    *_absent("no such model is served", "--cohere-is-reasoning-model", "--cohere-format"),
     *_absent("log-probabilities have one form", "--logprobs-mode"),
     *_absent(
         "an answer shows its tokens and their log-probabilities, no more", "--aux-output-config",

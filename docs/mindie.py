@@ -134,7 +134,8 @@ FIELDS: Mapping[str, Sequence[Counterpart]] = {
         _row("absent", "beam search is not supported: `n` draws several answers", "use_beam_search"),
         _row("not needed", "clients take turns", "priority"),
         _row("absent", "leave, and the answer ends", "timeout"),
-        _row("absent", "no model here thinks aloud", "thinking_budget enable_thinking"),
+        _row("absent", "`max_tokens` bounds thoughts and words together", "thinking_budget"),
+        _row("ours", "`chat_template_kwargs`, for a template that asks for it", "enable_thinking"),
     ),
     "/infer, /generate, /generate_stream: POST /chat": (
         _row("ours", "`inputs`: a list of parts, `text`, `image`, `video` or `audio` each", "inputs prompt"),

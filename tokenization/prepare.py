@@ -242,6 +242,7 @@ def _check_chat(chat: Chat, start: StartWorker, processor: Processor) -> None:
         raise ChatError("this model was taught no calls of tools; describe them in a message", "tools")
     texts: list[str] = []
     for turn in chat.turns:
+        texts.append(turn.reasoning or "")
         for part in turn.parts:
             if not isinstance(part, Media):
                 texts.append(part.text)

@@ -12,7 +12,9 @@ import numpy as np
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
+from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Kind
+from tokenization.chat.thought_form import ThoughtForm
 from tokenization.chat.tool_form import ToolForm
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
@@ -183,6 +185,7 @@ class Processor(ABC):
     features: frozenset[Feature] = frozenset()
     structured_output = True  # whether the vocabulary's bytes are known, so that answers can be held to a form
     tool_form: ToolForm | None = None  # how the family's models write calls of tools; None: they were taught none
+    thought_form: ThoughtForm | None = None  # how those of the family's models that think aloud write it
     placeholders: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
     handlers: Mapping[Kind, MediaHandler]  # of the kinds that the checkpoint takes
     stop_ids: tuple[int, ...] = ()  # ids that end an answer besides those of generation_config.json
@@ -254,6 +257,15 @@ class TemplateProcessor(Processor):
         return self.template.location
 
     def render(self, chat: Chat) -> list[int]:
+        try:
+            return self._rendered(chat)
+        except ChatError:
+            apart = chat if self.thought_form is None else self.thought_form.told_apart(chat)
+            if apart == chat:
+                raise
+        return self._rendered(apart)
+
+    def _rendered(self, chat: Chat) -> list[int]:
         return render_prompt(chat, self.template, self.tokenizer, self.marks, opens=self.opens)
 
 

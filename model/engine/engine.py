@@ -207,7 +207,7 @@ class Engine:
             row = Row(sequence.sampling, sequence.n_tokens, sequence.history)
             if row.exhausted(self._banned):
                 errors[key[0]] = RequestError("the request allows no token", "nothing_allowed")
-            elif (form := sequence.history.form) is not None and (
+            elif (form := sequence.history.holding) is not None and (
                 refusal := form.refusal(
                     (*self._banned, *sequence.history.forbidden), sequence.sampling.allowed_token_ids
                 )

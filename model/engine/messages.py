@@ -28,6 +28,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     seed: int  # int64; the server makes one where the client gave none. Answer i of n samples with seed + i
     n: int = 1  # answers to this one prompt
     stop_token_ids: tuple[int, ...] = ()  # eos included unless ignore_eos
+    thought_end: int | None = None  # the id that ends the thought in which answers begin; min_tokens and a form wait
     logprobs: bool = False
     top_logprobs: int = 0
 

@@ -15,6 +15,7 @@ from tokenization.chat.tool_offer import ToolOffer
 from tokenization.messages import Draw, Drawn, Prepared, PrepareFailed
 from tokenization.text.call_parser import CallParser, CallPiece, joined
 from tokenization.text.detokenize import Detokenizer, StopStrings
+from tokenization.text.thoughts import ThoughtParser
 from tokenization.text.tokenizer import Tokenizer
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -47,6 +48,9 @@ class Delta(Struct, frozen=True, kw_only=True):  # there is one for each token o
     prompt: tuple[Token, ...] = ()  # of the prompt, from its second on: with the first delta of all, where wanted
     cut: str = ""  # the stop string that ended it: the engine does not know
     calls: tuple[CallPiece, ...] = ()  # one at most of each call
+    reasoning: str | None = None  # what was added to the thought that it began in; None: to none, or it is not shown
+    n_thought: int = 0  # of `tokens`, the first ones: those of the thought, and the mark that ends it
+    n_reasoning: int = 0  # of these, without the mark
 
 
 # Where the deltas of one request go, each with the prompt that it answers.
@@ -58,13 +62,20 @@ class Answer:
 
     def __init__(
         self, tokenizer: Tokenizer, sampling: SamplingRequest, index: int = 0, *, continues: bool = False,
-        streamed: bool = True, offer: ToolOffer | None = None,
+        streamed: bool = True, offer: ToolOffer | None = None, thought_end: int | None = None,
+        shows_thoughts: bool = True,
     ) -> None:  # fmt: skip
         """continues: the prompt is a text that goes on, not a chat that waits for an answer.
 
         streamed: a delta for each push; else one when the answer has ended.
         offer: the tools that it may call.
+        thought_end: the id that ends the thought in which it begins; None: in none. Behind it stop strings count, and
+        calls.
         """
+        self._thought = None if thought_end is None else ThoughtParser(thought_end)
+        self._shows_thoughts = shows_thoughts
+        self._thoughts: list[str] = []  # that no delta has had
+        self._n_told = 0  # tokens of the thought that a delta had
         self._calls = None if offer is None or offer.form is None else CallParser(offer, offer.form)
         self._detokenizer = Detokenizer(
             tokenizer, skip_special=sampling.skip_special_tokens, continues=continues,
@@ -89,11 +100,16 @@ class Answer:
             self._tokens.append(event.token)
             self.n_tokens += 1
             ends = event.finish == "stop" and not self._shows_stop  # the token that ended it, special or not
-            text = "" if ends else self._detokenizer.push(event.token.id)
+            text, least = "", self._min_tokens
+            if self._thought is not None:
+                text = self._behind_thought(self._thought, event, ends=ends)
+                least += self._thought.n_tokens
+            elif not ends:
+                text = self._detokenizer.push(event.token.id)
             if event.finish is not None:
                 text += self._detokenizer.flush()  # an incomplete character
             if self._stops is not None:
-                if text and self.n_tokens > self._min_tokens:
+                if text and self.n_tokens > least:
                     text, hit = self._stops.push(text)
                 if event.finish is not None and not hit:
                     text += self._stops.flush()  # what might have become a stop string
@@ -110,7 +126,31 @@ class Answer:
         text = "".join(self.texts[begin:] if self._streamed else self.texts)
         tokens, self._tokens = tuple(self._tokens), []
         delta = Delta(index=self._index, text=text, tokens=tokens, finish=self.finish, cut=hit)
+        if self._thought is not None:
+            delta = self._with_thought(delta, self._thought)
         return delta if self._calls is None else self._with_calls(delta, self._calls)
+
+    def _behind_thought(self, thought: ThoughtParser, event: TokenEvent, *, ends: bool) -> str:
+        """What a token adds to the words behind the thought; what it adds to that is laid by."""
+        token, last = event.token.id, event.finish is not None
+        marks = thought.open and token == thought.closing
+        text = "" if ends or marks else self._detokenizer.push(token)
+        if thought.open and (marks or last):
+            text += self._detokenizer.flush()  # of a character that the mark or the end cuts
+        added, text = thought.push(token, text, last=last)
+        if added and self._shows_thoughts:
+            self._thoughts.append(added)
+        return text
+
+    def _with_thought(self, delta: Delta, thought: ThoughtParser) -> Delta:
+        """With what its tokens added to the thought: None behind it, but for an answer in one piece."""
+        n_thought, self._n_told = thought.n_tokens - self._n_told, thought.n_tokens
+        if not n_thought:
+            return delta
+        reasoning = "".join(self._thoughts) if self._shows_thoughts else None
+        self._thoughts.clear()
+        of_mark = 0 if thought.open else 1
+        return replace(delta, reasoning=reasoning, n_thought=n_thought, n_reasoning=n_thought - of_mark)
 
     def _with_calls(self, delta: Delta, parser: CallParser) -> Delta:
         calls, self._pieces = joined(self._pieces), []
@@ -121,7 +161,10 @@ class Answer:
 class Answers:
     """All answers to one request; those to a body of several prompts have the indices from `first` on."""
 
-    def __init__(self, request: ChatRequest, tokenizer: Tokenizer, first: int = 0) -> None:
+    def __init__(
+        self, request: ChatRequest, tokenizer: Tokenizer, first: int = 0, thought_end: int | None = None
+    ) -> None:
+        """thought_end: the id that ends the thought in which all begin; None: in none."""
         chat = request.chat
         continues = isinstance(chat, RawPrompt) or chat.continue_final_message
         self._streamed = request.stream
@@ -137,6 +180,8 @@ class Answers:
                 continues=continues,
                 streamed=request.stream,
                 offer=request.tools,
+                thought_end=thought_end,
+                shows_thoughts=request.shows_thoughts,
             )
             for i in range(request.sampling.n)
         ]

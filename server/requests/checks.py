@@ -56,6 +56,13 @@ def check_chat(request: ChatRequest, card: ModelCard, max_model_len: int, engine
             raise invalid_request(message, medium.param, "unsupported_modality")
 
 
+def check_thought(request: ChatRequest, thought_end: int | None) -> None:
+    """Raise Refusal where thoughts are asked for and the rendered prompt opens none."""
+    if request.wants_thoughts and thought_end is None:
+        message = "thinking: this model begins no answer to this prompt with thoughts; leave it out"
+        raise invalid_request(message, "thinking", "unsupported_parameter")
+
+
 def check_parameters(request: ChatRequest, card: ModelCard, engine: EngineReady) -> None:
     """Raise Refusal for what this model or this server cannot do."""
     sampling = request.sampling

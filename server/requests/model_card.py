@@ -2,10 +2,11 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
+import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import ServeConfig
@@ -13,9 +14,10 @@ from model.engine.messages import LargestItem
 from model.family import PixelBounds, Transcription
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
-from tokenization.chat.parts import Kind
+from tokenization.chat.parts import Kind, Prompt, RawPrompt
 from tokenization.chat.tool_form import ToolForm
 from tokenization.text.template import OPERATORS
+from tokenization.text.thoughts import ThoughtMarks, opens_thought, thought_marks
 from tokenization.text.tokenizer import Tokenizer, named_tokens
 
 log = logging.getLogger("pixelferry")
@@ -50,8 +52,16 @@ class ModelCard:
     pads: Mapping[Kind, int] = field(default_factory=dict)  # the id of each token of a medium in a prompt
     supports_grounding: bool = False  # its answers point at pictures with boxes
     tool_form: ToolForm | None = None  # how it writes calls of tools
+    thoughts: ThoughtMarks | None = None  # what stands around its thoughts
     transcription: Transcription | None = None  # how it is asked for the words of a sound
     origins: Mapping[str, str] = field(default_factory=dict)  # what was read -> the file it came from
+
+    def thought_end(self, chat: Prompt, ids: Sequence[int] | np.ndarray) -> int | None:
+        """The id that ends the thought in which answers to this prompt begin; None: in none. A text is just a text."""
+        marks = self.thoughts
+        if marks is None or isinstance(chat, RawPrompt) or not opens_thought(ids, marks, self.tokenizer):
+            return None
+        return marks.closing
 
 
 def read_model_card(config: ServeConfig) -> ModelCard:
@@ -93,6 +103,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         pads=processor.placeholders,
         supports_grounding="grounding" in processor.features,
         tool_form=processor.tool_form,
+        thoughts=thought_marks(processor.thought_form, processor.tokenizer),
         transcription=family.transcription,
         origins=processor.origins,
     )

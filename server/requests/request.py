@@ -34,6 +34,8 @@ class ChatRequest:
     lead: str = ""  # a text that stands in front of each answer to a chat
     grammar: Grammar | None = None  # that the answer is held to
     tools: ToolOffer | None = None  # that the answer may call
+    shows_thoughts: bool = True  # those of an answer stand beside it
+    wants_thoughts: bool = False  # a model that does not think aloud is asked in vain
     renamed: tuple[tuple[str, str], ...] = ()  # parameters of sampling, and what its body calls them
     copies: int = 1  # how often what is written of an answer holds its text
     repeated: int = 0  # characters of the body that stand in it, too

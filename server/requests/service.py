@@ -15,7 +15,7 @@ from server.metrics import Metrics
 from server.request_context import ModelTimings
 from server.requests.admission import Admission
 from server.requests.answer import Answers, Emit, Grounded, boxes_of, drawing_of, not_drawn
-from server.requests.checks import check_chat, check_parameters, check_sums, room_for
+from server.requests.checks import check_chat, check_parameters, check_sums, check_thought, room_for
 from server.requests.grammars import Grammars
 from server.requests.model_card import ModelCard
 from server.requests.prompts import Accepted, AllPrepared, Speller, Spellings, run_together
@@ -117,12 +117,14 @@ class RequestService:
                 await others.wait(i, prepared)
                 timings.prompt(prepared)
                 seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
-                own = replace(sampling, max_tokens=min(sampling.max_tokens, room), seed=seed)
+                thought_end = self.card.thought_end(request.chat, prepared.input_ids)
+                check_thought(request, thought_end)
+                own = replace(sampling, max_tokens=min(sampling.max_tokens, room), seed=seed, thought_end=thought_end)
                 generate = Generate(
                     prepared=prepared, sampling=own, grammar=grammar, scores_prompt=request.scores_prompt,
                     salt=self._salt(request),
                 )  # fmt: skip
-                answers = Answers(request, self.card.tokenizer, i * sampling.n)
+                answers = Answers(request, self.card.tokenizer, i * sampling.n, thought_end)
                 if not await self._generate(request, generate, resources, answers, emit, timings):
                     await resources.free_leases()
                     prepared = await self._prepare(request, resources, timings, with_kept=False)

@@ -88,9 +88,34 @@ QWEN3_VL = (
     "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\n' }}{% endif %}"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-QWEN3_VL_THINKING = QWEN3_VL.replace(
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}",
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}",
+# The Thinking models': it opens a thought; of earlier ones it shows those behind the last question.
+QWEN3_VL_THINKING = (
+    QWEN3_VL.replace(
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}",
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}",
+    )
+    .replace(
+        "{% for message in messages %}{% if message.role == 'user' %}",
+        "{% set asked = namespace(last=messages | length - 1, found=false) %}"
+        "{% for message in messages[::-1] %}{% if not asked.found and message.role == 'user' %}"
+        "{% set words = said(message.content, false) %}"
+        "{% if not (words.startswith('<tool_response>') and words.endswith('</tool_response>')) %}"
+        "{% set asked.found = true %}{% set asked.last = messages | length - 1 - loop.index0 %}"
+        "{% endif %}{% endif %}{% endfor %}"
+        "{% for message in messages %}{% if message.role == 'user' %}",
+    )
+    .replace(
+        "{{ '<|im_start|>assistant\n' + said(message.content, false) }}",
+        "{% set words = said(message.content, false) %}{% set thoughts = '' %}"
+        "{% if message.reasoning_content is string %}{% set thoughts = message.reasoning_content %}"
+        "{% elif '</think>' in words %}"
+        "{% set thoughts = words.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}"
+        "{% set words = words.split('</think>')[-1].lstrip('\n') %}{% endif %}"
+        "{{ '<|im_start|>assistant\n' }}{% if loop.index0 > asked.last and (loop.last or thoughts) %}"
+        "{{ '<think>\n' + thoughts.strip('\n') + '\n</think>\n\n' + words.lstrip('\n') }}"
+        "{% else %}{{ words }}{% endif %}",
+    )
+    .replace("{% if message.content or not loop.first %}", "{% if words or not loop.first %}")
 )
 # Pictures before the words of a message, and no words of a content that is a plain string.
 PICTURES_FIRST = (

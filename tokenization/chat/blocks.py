@@ -11,7 +11,7 @@ from tokenization.chat.tools import measured
 PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _BLOCKS: Mapping[str, tuple[str, ...]] = {  # by who speaks
     "user": ("text", "image", "tool_result"),
-    "assistant": ("text", "tool_use"),
+    "assistant": ("text", "thinking", "tool_use"),
     "system": ("text",),
 }
 _RESULTS = ("text", "image")
@@ -101,12 +101,18 @@ def _assistant(content: Any, inside: str, param: str) -> Turn:
         return Turn(role="assistant", parts=(Text(text=read_text(content, inside)),), plain=True, param=param)
     parts: list[Part] = []
     calls: list[ToolCall] = []
+    thoughts: list[str] = []
     for block, at in _blocks(content, inside, "assistant"):
         if block["type"] == "text":
             parts.append(_part(block, at))
+        elif block["type"] == "thinking":
+            thoughts.append(read_text(block.get("thinking"), f"{at}.thinking"))
         else:
             calls.append(_call(block, at))
-    return Turn(role="assistant", parts=tuple(parts), plain=not parts, tool_calls=tuple(calls), param=param)
+    reasoning = "".join(thoughts) if thoughts else None
+    return Turn(
+        role="assistant", parts=tuple(parts), plain=not parts, tool_calls=tuple(calls), reasoning=reasoning, param=param
+    )
 
 
 def _call(block: dict[str, Any], param: str) -> ToolCall:

@@ -37,7 +37,8 @@ _SOUNDS = ("wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm")  # names o
 def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
     """An object with `inputs`, `history` (objects with `inputs` and `text`) and `system`, or a list of inputs.
 
-    Before inputs, or instead of them, stand `tool_results`; beside an answer's text, or instead of it, `tool_calls`.
+    Before inputs, or instead of them, stand `tool_results`; beside an answer's text, or instead of it, `tool_calls`;
+    and its `reasoning`.
     Other keys are ignored. Raises ChatError with the path of the offending field, as in `history[0].inputs[1]`.
     """
     if isinstance(body, list):
@@ -79,14 +80,17 @@ def with_tools(chat: Chat, body: Mapping[str, Any]) -> tuple[Chat, ToolOffer | N
 
 def _history_entry(entry: Any, param: str) -> Iterator[Turn]:
     entry = expect(entry, dict, "an object with 'inputs' and 'text'", param)
-    refuse_other_keys(entry, ("inputs", "tool_results", "text", "tool_calls"), param)
+    refuse_other_keys(entry, ("inputs", "tool_results", "text", "tool_calls", "reasoning"), param)
     calls = read_tool_calls(entry.get("tool_calls"), "assistant", f"{param}.tool_calls", read_text)
     if "text" not in entry and not calls:
         raise ChatError("'text', the assistant's answer to these inputs, is missing", f"{param}.text")
     yield from _asked(entry, f"{param}.")
     only_calls = calls and entry.get("text") in (None, "")  # as /chat tells such an answer
     parts = () if only_calls else (Text(text=read_text(entry["text"], f"{param}.text")),)
-    yield Turn(role="assistant", parts=parts, plain=True, tool_calls=calls, param=f"{param}.text")
+    yield Turn(
+        role="assistant", parts=parts, plain=True, tool_calls=calls, reasoning=_thoughts(entry, param),
+        param=f"{param}.text",
+    )  # fmt: skip
 
 
 def _asked(entry: dict[str, Any], prefix: str) -> Iterator[Turn]:
@@ -176,8 +180,15 @@ def _openai_turn(message: Any, param: str) -> Turn:
         name=_text_or_none(message, "name", param),
         tool_calls=read_tool_calls(message.get("tool_calls"), role, f"{param}.tool_calls", read_text),
         tool_call_id=_text_or_none(message, "tool_call_id", param) if role == "tool" else None,
+        reasoning=_thoughts(message, param) if role == "assistant" else None,
         param=param,
     )
+
+
+def _thoughts(message: dict[str, Any], param: str) -> str | None:
+    """Of an earlier answer, by the newer of two names where it has both."""
+    key = "reasoning" if message.get("reasoning") is not None else "reasoning_content"
+    return None if message.get(key) is None else read_text(message[key], f"{param}.{key}")
 
 
 def _openai_content(content: Any, role: Role, param: str) -> tuple[tuple[Part, ...], bool]:

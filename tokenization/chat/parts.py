@@ -61,6 +61,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None  # of who speaks
     tool_calls: tuple[ToolCall, ...] = ()  # of an assistant
     tool_call_id: str | None = None  # of a tool's answer: which call it is to
+    reasoning: str | None = None  # of an assistant: the thoughts before its words
     param: str = ""  # the field that it came from
 
 
@@ -77,7 +78,7 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
         """Those that a template may write, and that may become tokens."""
         n = len(self.tools)
         for turn in self.turns:
-            n += len(turn.name or "") + len(turn.tool_call_id or "")
+            n += len(turn.name or "") + len(turn.tool_call_id or "") + len(turn.reasoning or "")
             for part in turn.parts:
                 n += 0 if isinstance(part, Media) else len(part.text)
             for call in turn.tool_calls:

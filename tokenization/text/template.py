@@ -218,6 +218,8 @@ def _message(turn: Turn, marked: Marked, *, as_list: bool) -> dict[str, Any]:
         message["name"] = marked(turn.name)
     if turn.tool_call_id is not None:
         message["tool_call_id"] = marked(turn.tool_call_id)
+    if turn.reasoning is not None:
+        message["reasoning_content"] = marked(turn.reasoning)
     if turn.tool_calls:
         message["tool_calls"] = [_call(call, marked) for call in turn.tool_calls]
     return message

@@ -84,6 +84,11 @@ class AnswerForm:
         """drawable: int32 [words], a bit for each id that is text, or a mark; ends: ids that end the answer."""
         self.forms, self.grammar, self.matcher, self.drawable, self.ends = forms, grammar, matcher, drawable, ends
 
+    @property
+    def accepts_nothing(self) -> bool:
+        """Whether an answer may end where this one stands; before its first token: whether an empty one fits."""
+        return bool(self.matcher.is_accepting())
+
     def fresh(self) -> "AnswerForm":
         """The same for another answer that has no token yet."""
         return AnswerForm(self.forms, self.grammar, self.matcher.deep_copy(), self.drawable, self.ends)

@@ -97,7 +97,7 @@ class BadWords:
 class History:
     """The state of one answer's logit rules; it survives preemption."""
 
-    generated: int = 0
+    generated: int = 0  # tokens, without those of a thought
     min_tokens: int = 0
     ends: tuple[int, ...] = ()  # ids that end the answer
     counts: TokenCounts | None = None  # None where no penalty is asked for
@@ -106,12 +106,14 @@ class History:
     allowed: np.ndarray | None = None  # int64 [a]: the only ids that may be sampled
     bad_words: BadWords | None = None
     form: "AnswerForm | None" = None  # that the answer is held to
+    thought_end: int | None = None  # the id that ends the thought in which the answer is; None: it is in none
+    owes: bool = False  # no answer without a word fits the form: no end may come inside the thought
     looks_back: bool = False  # whether any rule is asked for
 
     @classmethod
     def of(cls, sampling: SamplingParams, prompt: np.ndarray) -> "History":
         """Before the first generated token. prompt: int64 [n], its placeholders restored."""
-        history = cls(min_tokens=sampling.min_tokens, ends=sampling.stop_token_ids)
+        history = cls(min_tokens=sampling.min_tokens, ends=sampling.stop_token_ids, thought_end=sampling.thought_end)
         if sampling.repetition_penalty != 1:
             history.counts = TokenCounts.over(prompt, sampling.frequency_penalty, sampling.presence_penalty)
         elif sampling.presence_penalty or sampling.frequency_penalty:
@@ -128,13 +130,22 @@ class History:
         return history
 
     def hold(self, form: "AnswerForm") -> None:
-        """Before the first generated token."""
+        """Before the first generated token. The form begins behind a thought."""
         self.form, self.looks_back = form, True
+        self.owes = self.thought_end is not None and not form.accepts_nothing
+
+    @property
+    def holding(self) -> "AnswerForm | None":
+        """The form that the next token is held to."""
+        return self.form if self.thought_end is None else None
 
     def add(self, token: int) -> None:
-        self.generated += 1
-        if self.form is not None:
-            self.form.add(token)
+        if self.thought_end is None:
+            self.generated += 1
+            if self.form is not None:
+                self.form.add(token)
+        elif token == self.thought_end:
+            self.thought_end = None
         if self.counts is not None:
             self.counts.add(token)
         if self.bad_words is not None:
@@ -142,6 +153,9 @@ class History:
 
     @property
     def forbidden(self) -> list[int]:
-        """Ids that the answer must not go on with: its ends before min_tokens, and the last id of a bad word."""
-        early = self.ends if self.generated < self.min_tokens else ()
+        """Ids that the answer must not go on with: its ends before min_tokens, and the last id of a bad word.
+
+        Ends, too, inside a thought behind which a form is to come.
+        """
+        early = self.ends if self.generated < self.min_tokens or (self.owes and self.thought_end is not None) else ()
         return [*early, *(self.bad_words.forbidden if self.bad_words is not None else ())]

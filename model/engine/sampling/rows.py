@@ -102,8 +102,8 @@ class SamplingRows:
         counts = history.counts
         if counts is not None and len(counts):
             self._penalised.append((i, counts.ids, counts.less, sampling.repetition_penalty))
-        if history.form is not None:
-            self._forms.append(history.form)
+        if (form := history.holding) is not None:
+            self._forms.append(form)
             self._masked.append(i)
         self._forbid(i, history.forbidden)
         if history.allowed is not None:

@@ -13,6 +13,7 @@ from model.grids.patches import PatchPictures, PatchSize, PatchVideos
 from model.grids.positions import TimeScale, mrope_positions, single_block, vision_positions
 from model.media_tokens import vision_tokens
 from tokenization.chat.parts import Kind
+from tokenization.chat.thought_form import THINK
 from tokenization.chat.tool_form import HERMES
 from tokenization.media.frame_sampling import FRAME_FACTOR, FrameRules
 from tokenization.media.source import Source
@@ -54,6 +55,7 @@ class Qwen3VLProcessor(TemplateProcessor):
         "video": Modality(positions="grid", expansion="frames"),
     }
     tool_form = HERMES
+    thought_form = THINK
     # Whether the template's own marks stay around a video, as since transformers 5; transformers 4.57, with which the
     # models came, and vLLM write each frame's marks in their place.
     keeps_outer_marks = False

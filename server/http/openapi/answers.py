@@ -58,6 +58,10 @@ class UsageNotes(AnswerPart):
     )
 
 
+class CompletionDetails(AnswerPart):
+    reasoning_tokens: int = Field(description="Of thoughts, without the marks that end them.")
+
+
 class UsageCounts(UsageNotes):
     """Tokens of prompt and answers."""
 
@@ -65,6 +69,7 @@ class UsageCounts(UsageNotes):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails | Missing = Field(None, description="Where the model thinks aloud.")
 
 
 # ---- log-probabilities and calls
@@ -116,6 +121,7 @@ class NativePiece(AnswerPart):
     """One answer, or what an event adds to it."""
 
     text: str | Missing = None
+    reasoning: str | Missing = Field(None, description="The thoughts before the text, of a model that thinks aloud.")
     finish_reason: FinishReason | None = None
     tool_calls: list[ToolCallAnswer] | Missing = None
     logprobs: NativeLogprobs | Missing = None
@@ -157,6 +163,7 @@ class NativeEvent(NativePiece):
 class AssistantMessage(AnswerPart):
     role: Literal["assistant"]
     content: str | None
+    reasoning: str | Missing = Field(None, description="The thoughts before it, of a model that thinks aloud.")
     refusal: None
     tool_calls: list[ToolCallAnswer] | Missing = None
 
@@ -186,6 +193,7 @@ class ChatCompletion(ModelAnswer):
 class MessageDelta(AnswerPart):
     role: Literal["assistant"] | Missing = None
     content: str | Missing = None
+    reasoning: str | Missing = None
     tool_calls: list[ToolCallAnswer] | Missing = None
 
 

@@ -67,6 +67,7 @@ class NativeTurn(NativeQuestion):
     tool_calls: Annotated[list[EarlierCall], Field(min_length=1)] = Field(
         default_factory=list, description="Calls of the answer, as they came."
     )
+    reasoning: str | None = Field(None, description="Thoughts of the answer, as they came.")
 
 
 class NativeParameters(SamplingRequest, Closed):

@@ -46,6 +46,14 @@ class ResultBlock(BaseModel):
     is_error: bool | None = Field(None, description="Changes nothing.")
 
 
+class ThinkingBlock(BaseModel):
+    """Thoughts of an earlier answer."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str | None = Field(None, description="Changes nothing.")
+
+
 class CallBlock(BaseModel):
     """A call of an earlier answer."""
 
@@ -65,7 +73,7 @@ class UserMessage(BaseModel):
 
 class EarlierAnswer(BaseModel):
     role: Literal["assistant"]
-    content: str | Annotated[list[TextBlock | CallBlock], Field(min_length=1)]
+    content: str | Annotated[list[TextBlock | ThinkingBlock | CallBlock], Field(min_length=1)]
 
 
 class SystemMessage(BaseModel):
@@ -126,6 +134,12 @@ class TextAnswerBlock(AnswerPart):
     text: str
 
 
+class ThinkingAnswerBlock(AnswerPart):
+    type: Literal["thinking"]
+    thinking: str
+    signature: str = Field(description="The request's id: nothing is signed.")
+
+
 class CallAnswerBlock(AnswerPart):
     type: Literal["tool_use"]
     id: str
@@ -133,7 +147,7 @@ class CallAnswerBlock(AnswerPart):
     input: Any = Field(description="An object; of a stream an empty one.")
 
 
-AnswerBlock = Annotated[TextAnswerBlock | CallAnswerBlock, Field(discriminator="type")]
+AnswerBlock = Annotated[TextAnswerBlock | ThinkingAnswerBlock | CallAnswerBlock, Field(discriminator="type")]
 StopReason = Literal["end_turn", "max_tokens", "tool_use", "stop_sequence"]
 
 
@@ -184,6 +198,16 @@ class TextDelta(AnswerPart):
     text: str
 
 
+class ThinkingDelta(AnswerPart):
+    type: Literal["thinking_delta"]
+    thinking: str
+
+
+class SignatureDelta(AnswerPart):
+    type: Literal["signature_delta"]
+    signature: str
+
+
 class ArgumentsDelta(AnswerPart):
     type: Literal["input_json_delta"]
     partial_json: str
@@ -192,7 +216,7 @@ class ArgumentsDelta(AnswerPart):
 class BlockDelta(AnswerPart):
     type: Literal["content_block_delta"]
     index: int
-    delta: TextDelta | ArgumentsDelta
+    delta: TextDelta | ThinkingDelta | SignatureDelta | ArgumentsDelta
 
 
 class BlockStop(AnswerPart):

@@ -175,6 +175,8 @@ class ChatMessage(BaseModel):
     name: str | None = None
     tool_calls: list[EarlierCall] | None = Field(None, description="An assistant's, of an earlier answer.")
     tool_call_id: str | None = Field(None, description="A tool's: the call that it answers.")
+    reasoning: str | None = Field(None, description="An assistant's: the thoughts before its words.")
+    reasoning_content: str | None = Field(None, description="The same, where `reasoning` is not given.")
 
 
 # ---- tools and forms, on all routes of chats

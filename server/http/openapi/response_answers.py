@@ -25,6 +25,21 @@ class OutputMessage(AnswerPart):
     content: list[OutputText]
 
 
+class ThoughtText(AnswerPart):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class OutputThought(AnswerPart):
+    """The thoughts before the words, of a model that thinks aloud."""
+
+    type: Literal["reasoning"]
+    id: str
+    status: ItemStatus
+    summary: Annotated[list[Any], Field(max_length=0)]
+    content: list[ThoughtText]
+
+
 class OutputCall(AnswerPart):
     type: Literal["function_call"]
     id: str
@@ -34,7 +49,7 @@ class OutputCall(AnswerPart):
     arguments: str = Field(description="JSON.")
 
 
-OutputItem = Annotated[OutputMessage | OutputCall, Field(discriminator="type")]
+OutputItem = Annotated[OutputMessage | OutputThought | OutputCall, Field(discriminator="type")]
 
 
 class ResponseInputDetails(PromptDetails):
@@ -42,7 +57,7 @@ class ResponseInputDetails(PromptDetails):
 
 
 class ResponseOutputDetails(AnswerPart):
-    reasoning_tokens: Literal[0]
+    reasoning_tokens: int = Field(description="Of thoughts, without the mark that ends them.")
 
 
 class ResponseUsage(UsageNotes):
@@ -62,7 +77,7 @@ class IncompleteReason(AnswerPart):
     reason: Literal["max_output_tokens"]
 
 
-class NoThoughts(AnswerPart):
+class NoEffort(AnswerPart):
     effort: None
     summary: None
 
@@ -96,7 +111,7 @@ class ResponseAnswer(AnswerPart):
     user: str | None
     background: Literal[False]
     previous_response_id: None
-    reasoning: NoThoughts
+    reasoning: NoEffort
     service_tier: Literal["default"]
     store: Literal[False]
     truncation: Literal["disabled"]
@@ -127,7 +142,7 @@ class InsideEvent(NumberedEvent):
 class PartEvent(InsideEvent):
     type: Literal["response.content_part.added", "response.content_part.done"]
     content_index: Literal[0]
-    part: OutputText
+    part: Annotated[OutputText | ThoughtText, Field(discriminator="type")]
 
 
 class TextDeltaEvent(InsideEvent):
@@ -142,6 +157,18 @@ class TextDoneEvent(InsideEvent):
     content_index: Literal[0]
     text: str
     logprobs: list[SampledToken]
+
+
+class ThoughtDeltaEvent(InsideEvent):
+    type: Literal["response.reasoning_text.delta"]
+    content_index: Literal[0]
+    delta: str
+
+
+class ThoughtDoneEvent(InsideEvent):
+    type: Literal["response.reasoning_text.done"]
+    content_index: Literal[0]
+    text: str
 
 
 class ArgumentsDeltaEvent(InsideEvent):
@@ -165,8 +192,8 @@ class FailedEvent(NumberedEvent):
 
 class ResponsesEvent(RootModel[
     Annotated[
-        ResponseEvent | ItemEvent | PartEvent | TextDeltaEvent | TextDoneEvent | ArgumentsDeltaEvent
-        | ArgumentsDoneEvent | FailedEvent,
+        ResponseEvent | ItemEvent | PartEvent | TextDeltaEvent | TextDoneEvent | ThoughtDeltaEvent
+        | ThoughtDoneEvent | ArgumentsDeltaEvent | ArgumentsDoneEvent | FailedEvent,
         Field(discriminator="type"),
     ]
 ]):  # fmt: skip

@@ -73,10 +73,16 @@ class InputResult(BaseModel):
     output: ItemContent
 
 
+class InputThought(BaseModel):
+    type: Literal["reasoning_text"]
+    text: str
+
+
 class InputReasoning(BaseModel):
-    """No model here reads thoughts."""
+    """Thoughts of an earlier answer, in front of its words and calls."""
 
     type: Literal["reasoning"]
+    content: list[InputThought] | None = Field(None, description="Without it the item changes nothing.")
 
 
 class OfferedFunction(FunctionOffered):

@@ -1,12 +1,13 @@
 """Parts of answers: token counts, what was made smaller, log-probabilities in two forms, the fingerprint."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from model.engine.messages import Token
 from server.http.responses import LazyList
 from server.request_context import RequestContext
+from server.requests.answer import Delta
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared, Reduced
 from tokenization.text.call_parser import CallPiece
@@ -15,9 +16,12 @@ from tokenization.text.tokenizer import Tokenizer
 LEAST_LOGPROB = -9999.0  # vLLM's
 
 
-def usage(prepared: Prepared, n_tokens: int, context: RequestContext, *, so_far: bool = False) -> dict[str, Any]:
+def usage(
+    prepared: Prepared, n_tokens: int, context: RequestContext, *, so_far: bool = False, n_reasoning: int | None = None
+) -> dict[str, Any]:
     """Token counts. The stop token is one of the completion's; a video's own sound counts as audio.
 
+    n_reasoning: of the completion's, those of thoughts, without the marks that end them; None: it thinks none.
     With `reduced_media` where a bound of the server made a picture or a video smaller: the answer may be worse for it.
     With the seconds of its stages where the client asked for them, unless it is the usage `so_far`.
     """
@@ -28,11 +32,19 @@ def usage(prepared: Prepared, n_tokens: int, context: RequestContext, *, so_far:
         if item.reduced is not None:
             reduced.append({"index": index, "param": item.param, "kind": item.kind, **reduced_json(item.reduced)})
     found = total(len(prepared.input_ids), n_tokens, {**details, "cached_tokens": context.cached_tokens})
+    if n_reasoning is not None:
+        found["completion_tokens_details"] = {"reasoning_tokens": n_reasoning}
     if reduced:
         found["reduced_media"] = reduced
     if context.wants_timings and not so_far:
         found["timings"] = {name: round(seconds, 6) for name, seconds in context.timings[-1].stages.items()}
     return found
+
+
+def thought_tokens(answers: Iterable[Delta]) -> int | None:
+    """Tokens of thoughts in whole answers; None where they have none."""
+    thoughts = [answer.n_reasoning for answer in answers if answer.n_thought]
+    return sum(thoughts) if thoughts else None
 
 
 def media_json(prepared: Prepared) -> list[dict[str, Any]]:

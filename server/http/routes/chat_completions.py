@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
-from server.http.routes.answer_fields import call_json, logprob_entries, prompt_ids, usage
+from server.http.routes.answer_fields import call_json, logprob_entries, prompt_ids, thought_tokens, usage
 from server.http.routes.structured import FORMS, read_grammar
 from server.http.routes.vllm_fields import refuse_unsupported, tell_misspelt
 from server.http.validation import BodyFields, validated
@@ -55,6 +55,9 @@ class CompletionBody(BodyFields):
     )
     stream: bool | None = Field(None, description="The answer is server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="Needs `stream`.")
+    include_reasoning: bool | None = Field(
+        None, description="If false, the thoughts of a model that thinks aloud are left out of its answers; they count."
+    )
     echo: bool | None = Field(None, description="A last message that is continued stands in front of the answer.")
     return_token_ids: bool | None = Field(None, description="The ids of prompt and answers stand beside the texts.")
     return_tokens_as_token_ids: bool | None = Field(
@@ -86,6 +89,7 @@ def read_openai(raw: Raw, request_id: str) -> ChatRequest:
         cache_salt=body.cache_salt or "",
         grammar=read_grammar(found) if found.keys() & FORMS else None,
         tools=offer,
+        shows_thoughts=body.include_reasoning is not False,
         lead=_last_words(chat) if body.echo else "",
     )
 
@@ -123,15 +127,19 @@ class CompletionSerializer:
         usage_to_come = b',"usage":null' if request.include_usage else b""
         self._suffix = b'},"logprobs":null,"finish_reason":null}]' + usage_to_come + b"}\n\n"
         self._n_tokens: dict[int, int] = {}  # by answer: how many were written
+        self._n_reasoning: dict[int, int] = {}  # by answer that began in a thought: of these, its own
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
         choices = LazyList(lambda: (self._choice(index, whole) for index, whole in enumerate(answers)))
-        counts = usage(prepared, n_tokens, self._asked.context)
+        counts = usage(prepared, n_tokens, self._asked.context, n_reasoning=thought_tokens(answers))
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts} | self._ids_of(prepared)
 
     def _choice(self, index: int, whole: Delta) -> dict[str, Any]:
         text = self._asked.lead + whole.text
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if whole.n_thought:
+            message["content"] = text or None
+            message |= {} if whole.reasoning is None else {"reasoning": whole.reasoning}
         if whole.calls:
             message |= {"content": text or None, "tool_calls": [call_json(call) for call in whole.calls]}
         return {"index": index, "message": message, **self._beside(whole)}
@@ -140,11 +148,16 @@ class CompletionSerializer:
         index = delta.index
         opening = b"" if index in self._n_tokens else self._opening(prepared, index)
         self._n_tokens[index] += len(delta.tokens)
-        if not (delta.text or delta.calls) and delta.finish is None and not self._every_token:
+        if delta.n_thought:
+            self._n_reasoning[index] = self._n_reasoning.get(index, 0) + delta.n_reasoning
+        if not (delta.text or delta.calls or delta.reasoning) and delta.finish is None and not self._every_token:
             return opening
-        if self._text_alone and delta.finish is None and not delta.calls:
-            return opening + self._prefix + b'%d,"delta":{"content":' % index + encode(delta.text) + self._suffix
-        added: dict[str, Any] = {"content": delta.text} if delta.text else {}
+        if self._text_alone and delta.finish is None and not delta.calls and not (delta.text and delta.reasoning):
+            key, text = (b"reasoning", delta.reasoning) if delta.reasoning else (b"content", delta.text)
+            return opening + self._prefix + b'%d,"delta":{"%b":' % (index, key) + encode(text) + self._suffix
+        added: dict[str, Any] = {"reasoning": delta.reasoning} if delta.reasoning else {}
+        if delta.text:
+            added["content"] = delta.text
         if delta.calls:
             added["tool_calls"] = [{"index": call.index, **call_json(call)} for call in delta.calls]
         return opening + self._chunk(prepared, {"index": index, "delta": added, **self._beside(delta)})
@@ -160,9 +173,12 @@ class CompletionSerializer:
     def _chunk(self, prepared: Prepared, choice: dict[str, Any], ids: Mapping[str, list[int]] = {}) -> bytes:
         body = {**self._head, "object": CHUNK, "choices": [choice], **ids}
         if self._asked.include_usage:
-            n, context = self._n_tokens[choice["index"]], self._asked.context
-            body["usage"] = usage(prepared, n, context, so_far=True) if self._asked.usage_so_far else None
+            body["usage"] = self._usage_so_far(prepared, choice["index"]) if self._asked.usage_so_far else None
         return data(body)
+
+    def _usage_so_far(self, prepared: Prepared, index: int) -> dict[str, Any]:
+        n, n_reasoning = self._n_tokens[index], self._n_reasoning.get(index)
+        return usage(prepared, n, self._asked.context, so_far=True, n_reasoning=n_reasoning)
 
     def _beside(self, delta: Delta) -> dict[str, Any]:
         """What a choice has beside its text."""
@@ -181,5 +197,6 @@ class CompletionSerializer:
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         if not self._asked.include_usage:
             return b""
-        counts = usage(prepared, n_tokens, self._asked.context)
+        n_reasoning = sum(self._n_reasoning.values()) if self._n_reasoning else None
+        counts = usage(prepared, n_tokens, self._asked.context, n_reasoning=n_reasoning)
         return data({**self._head, "object": CHUNK, "choices": [], "usage": counts})

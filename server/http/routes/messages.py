@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from server.http.long_texts import Raw
 from server.http.reading import body_object
@@ -27,14 +27,11 @@ from tokenization.chat.tool_offer import CHOICE, PARALLEL, TOOLS, ToolOffer
 from tokenization.messages import Prepared
 from tokenization.text.call_parser import CallPiece
 
+LEAST_BUDGET = 1024  # tokens, as Anthropic has it
 RENAMED = {"stop": "stop_sequences"}
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 OUR_FIELDS = ((r"\.function\.parameters", ".input_schema"), (r"\.function\b", ""))  # of a tool, and what they are there
 REFUSED = (
-    VllmField(
-        name="thinking", treatment="refused", note="thoughts are not told apart from an answer; leave it out",
-        neutral=({"type": "disabled"},),
-    ),
     VllmField(name="container", treatment="refused", note="answers run no code; leave it out"),
     VllmField(
         name="mcp_servers", treatment="refused", note="this server calls no other; give the tools as tools",
@@ -56,10 +53,37 @@ class Labels(BaseModel):
     user_id: str | None = None
 
 
+class Thinking(BaseModel):
+    """Whether the model is to think aloud: its prompt decides it."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["enabled", "adaptive", "disabled"]
+    budget_tokens: Annotated[int, Field(ge=LEAST_BUDGET)] | None = Field(
+        None, description="With the type `enabled`. No bound: `max_tokens` bounds thoughts and words together."
+    )
+
+    @model_validator(mode="after")
+    def go_together(self) -> "Thinking":
+        """As Anthropic has it."""
+        if (self.type == "enabled") != (self.budget_tokens is not None):
+            raise pydantic_core.PydanticCustomError(
+                "budget", "budget_tokens stands beside the type 'enabled', and must"
+            )
+        return self
+
+
 class CountedBody(BodyFields):
     """What becomes a prompt, of both routes."""
 
     messages: list[Any]
+    thinking: Thinking | None = Field(
+        None, description="`enabled` and `adaptive` are for models that think aloud. It changes nothing."
+    )
+
+    @property
+    def wants_thoughts(self) -> bool:
+        return self.thinking is not None and self.thinking.type != "disabled"
 
 
 class MessagesBody(CountedBody):
@@ -87,6 +111,7 @@ def read_messages(raw: Raw, request_id: str) -> ChatRequest:
         stream=bool(body.stream),
         cache_salt=body.cache_salt or "",
         tools=offer,
+        wants_thoughts=body.wants_thoughts,
         renamed=tuple(RENAMED.items()),
     )
 
@@ -158,11 +183,12 @@ def _tool(tool: Any, param: str) -> dict[str, Any]:
 
 
 class MessageSerializer:
-    """POST /v1/messages. An answer is a list of blocks: its words, and each call of a tool."""
+    """POST /v1/messages. An answer is a list of blocks: its thought, its words, and each call of a tool."""
 
     def __init__(self, request: ChatRequest, model: str) -> None:
         self._context = request.context
         self._head = {"id": f"msg_{request.id}", "type": "message", "role": "assistant", "model": model}
+        self._signature = request.id  # nothing is signed; clients hand back no thought without one
         self._n_blocks = 0  # of a stream, that were opened
         self._open = ""  # the type of the last one, until it is closed
         self._called = False
@@ -170,7 +196,10 @@ class MessageSerializer:
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
         (answer,) = answers
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": answer.text}] if answer.text else []
+        blocks: list[dict[str, Any]] = []
+        if answer.reasoning:
+            blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": self._signature})
+        blocks += [{"type": "text", "text": answer.text}] if answer.text else []
         blocks += [{**_opened(call), "input": _given(call.arguments)} for call in answer.calls]
         counts = message_usage(prepared, n_tokens, self._context)
         return {**self._head, "content": blocks, **_end(answer, called=bool(answer.calls)), "usage": counts}
@@ -186,6 +215,10 @@ class MessageSerializer:
         return data({"type": "message_start", "message": {**self._head, **none}}) + data({"type": "ping"})
 
     def _events(self, delta: Delta) -> Iterator[dict[str, Any]]:
+        if delta.reasoning:
+            if self._open != "thinking":
+                yield self._start({"type": "thinking", "thinking": "", "signature": ""})
+            yield self._added({"type": "thinking_delta", "thinking": delta.reasoning})
         if delta.text:
             if self._open != "text":
                 yield from self._closed()
@@ -208,6 +241,8 @@ class MessageSerializer:
         return {"type": "content_block_delta", "index": self._n_blocks - 1, "delta": delta}
 
     def _closed(self) -> Iterator[dict[str, Any]]:
+        if self._open == "thinking":
+            yield self._added({"type": "signature_delta", "signature": self._signature})
         if self._open:
             self._open = ""
             yield {"type": "content_block_stop", "index": self._n_blocks - 1}

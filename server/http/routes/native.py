@@ -10,7 +10,7 @@ from configs.nearest import did_you_mean
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
-from server.http.routes.answer_fields import call_json, logprob_entries, media_json, usage
+from server.http.routes.answer_fields import call_json, logprob_entries, media_json, thought_tokens, usage
 from server.http.routes.structured import FORMS, read_grammar
 from server.http.validation import BodyFields, validated
 from server.request_context import RequestContext
@@ -89,20 +89,23 @@ class NativeSerializer:
     n: int = 1
     _finish: FinishReason | None = None
     _grounded: Grounded | None = None
+    _n_reasoning: int | None = None  # tokens of thoughts so far; None: no answer began in one
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
-        counts = self._counts(prepared, n_tokens)
+        counts = self._counts(prepared, n_tokens, thought_tokens(answers))
         if self.n == 1:
             return {"id": self.answer_id, **self._body(answers[0]), **counts}
         bodies = LazyList(lambda: ({"index": i, **self._body(whole)} for i, whole in enumerate(answers)))
         return {"id": self.answer_id, "answers": bodies, **counts}
 
-    def _counts(self, prepared: Prepared, n_tokens: int) -> dict[str, Any]:
-        counts: dict[str, Any] = {"usage": usage(prepared, n_tokens, self.context)}
+    def _counts(self, prepared: Prepared, n_tokens: int, n_reasoning: int | None) -> dict[str, Any]:
+        counts: dict[str, Any] = {"usage": usage(prepared, n_tokens, self.context, n_reasoning=n_reasoning)}
         return counts | {"media": media_json(prepared)} if prepared.media else counts
 
     def _body(self, whole: Delta) -> dict[str, Any]:
         body: dict[str, Any] = {"text": whole.text, "finish_reason": whole.finish}
+        if whole.reasoning is not None:
+            body["reasoning"] = whole.reasoning
         if whole.calls:
             body["tool_calls"] = [{"index": call.index, **call_json(call)} for call in whole.calls]
         if self.logprobs:
@@ -114,18 +117,19 @@ class NativeSerializer:
     def event(self, prepared: Prepared, delta: Delta) -> bytes:
         if self.n == 1:
             self._finish, self._grounded = delta.finish, delta.grounded
-        if not (delta.text or delta.calls or self.logprobs or (self.n > 1 and delta.finish)):
+        if delta.n_thought:
+            self._n_reasoning = (self._n_reasoning or 0) + delta.n_reasoning
+        if not (delta.text or delta.reasoning or delta.calls or self.logprobs or (self.n > 1 and delta.finish)):
             return b""
         if self.n > 1:
             return data({"id": self.answer_id, "index": delta.index, **self._body(delta)})
-        alone = Delta(
-            text=delta.text, tokens=delta.tokens, calls=delta.calls
-        )  # its end and its boxes stand in the last event
+        # Its end and its boxes stand in the last event.
+        alone = Delta(text=delta.text, tokens=delta.tokens, calls=delta.calls, reasoning=delta.reasoning)
         return data({"id": self.answer_id, **self._body(alone)})
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         body: dict[str, Any] = {"id": self.answer_id, "text": "", "finish_reason": self._finish}
-        body |= self._counts(prepared, n_tokens)
+        body |= self._counts(prepared, n_tokens, self._n_reasoning)
         if self._grounded is not None:
             body |= self._grounded.as_json()
         return data(body)

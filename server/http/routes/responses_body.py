@@ -73,7 +73,12 @@ class ResponsesBody(BodyFields):
     metadata: Annotated[dict[Label, LabelText], Field(max_length=16)] | None = Field(
         None, description="The answer repeats it."
     )
-    reasoning: dict[str, Any] | None = Field(None, description="Changes nothing: the models do not think aloud.")
+    reasoning: dict[str, Any] | None = Field(
+        None, description="Changes nothing: the checkpoint's prompt says whether it thinks aloud."
+    )
+    include_reasoning: bool | None = Field(
+        None, description="If false, thoughts are no items of the answer; they count."
+    )
     store: bool | None = Field(None, description="Nothing is stored, whatever it says.")
     stream: bool | None = Field(None, description="The answer is server-sent events.")
     stream_options: dict[str, Any] | None = Field(None, description="Changes nothing.")
@@ -127,6 +132,7 @@ def read_responses(raw: Raw, request_id: str) -> ResponsesRequest:
             cache_salt=body.cache_salt or "",
             grammar=grammar,
             tools=offer,
+            shows_thoughts=body.include_reasoning is not False,
             copies=COPIES if body.stream else 1,
             repeated=repeated * HEADS if body.stream else repeated,
         )

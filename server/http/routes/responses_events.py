@@ -6,7 +6,7 @@ from typing import Any
 
 from model.engine.messages import Token
 from server.http.responses import LazyList, data
-from server.http.routes.answer_fields import logprob_entries, usage
+from server.http.routes.answer_fields import logprob_entries, thought_tokens, usage
 from server.http.routes.responses_body import ResponsesRequest
 from server.requests.answer import Delta, FinishReason
 from server.requests.model_card import ModelCard
@@ -18,7 +18,7 @@ FAILURES: Mapping[str, str] = {"server_error": "server_error", "rate_limit_error
 
 
 class ResponsesSerializer:
-    """POST /v1/responses. An answer is items: a message where it has words or calls nothing, and each call.
+    """POST /v1/responses. An answer is items: a thought, a message where it has words or nothing else, and each call.
 
     Of a stream, one item is open at a time. All that its last event says of the answer is what a plain answer says.
     """
@@ -40,6 +40,7 @@ class ResponsesSerializer:
         self._written: list[str] = []  # of the open item: its text or its arguments
         self._tokens: list[Token] = []  # of the answer so far, where they are shown
         self._n_shown = 0  # of them: what events brought
+        self._n_reasoning = 0  # of a stream: tokens of its thought
         self._finish: FinishReason | None = None
 
     # ---- in one piece
@@ -48,12 +49,16 @@ class ResponsesSerializer:
         [answer] = answers
         items: list[dict[str, Any]] = []
         status = status_of(answer.finish)
-        if answer.text or not answer.calls:
-            items.append(self._message(0, answer.text, "completed" if answer.calls else status, answer.tokens))
+        if answer.reasoning:
+            followed = bool(answer.text or answer.calls)
+            items.append(self._thought(0, answer.reasoning, "completed" if followed else status))
+        if answer.text or not (answer.calls or items):
+            tokens = answer.tokens[answer.n_thought :]
+            items.append(self._message(len(items), answer.text, "completed" if answer.calls else status, tokens))
         for call in answer.calls:
             last = call is answer.calls[-1]
             items.append(self._call(len(items), call, status if last else "completed", call.arguments))
-        return self._response(status, items, self._usage(prepared, n_tokens))
+        return self._response(status, items, self._usage(prepared, n_tokens, thought_tokens(answers) or 0))
 
     def _response(
         self, status: str, items: Sequence[dict[str, Any]], counts: dict[str, Any] | None, failure: Any = None
@@ -77,6 +82,13 @@ class ResponsesSerializer:
         name = f"msg_{self._asked.request.id}_{index}"
         return {"id": name, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
 
+    def _opened_thought(self, index: int) -> dict[str, Any]:
+        name = f"rs_{self._asked.request.id}_{index}"
+        return {"id": name, "type": "reasoning", "status": "in_progress", "summary": [], "content": []}
+
+    def _thought(self, index: int, text: str, status: str) -> dict[str, Any]:
+        return {**self._opened_thought(index), "status": status, "content": [thought_part(text)]}
+
     def _part(self, text: str, tokens: Sequence[Token] = ()) -> dict[str, Any]:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._entries(tokens)}
 
@@ -88,7 +100,7 @@ class ResponsesSerializer:
         said = {"call_id": call.id, "name": call.name, "arguments": arguments}
         return {"id": name, "type": "function_call", "status": status, **said}
 
-    def _usage(self, prepared: Prepared, n_tokens: int) -> dict[str, Any]:
+    def _usage(self, prepared: Prepared, n_tokens: int, n_reasoning: int) -> dict[str, Any]:
         """As other routes count, under OpenAI's newer names."""
         counts = usage(prepared, n_tokens, self._asked.request.context)
         for reduced in counts.get("reduced_media", ()):
@@ -97,7 +109,7 @@ class ResponsesSerializer:
             "input_tokens": counts.pop("prompt_tokens"),
             "input_tokens_details": {**counts.pop("prompt_tokens_details"), "cache_write_tokens": 0},
             "output_tokens": counts.pop("completion_tokens"),
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": n_reasoning},
             **counts,
         }
 
@@ -106,7 +118,10 @@ class ResponsesSerializer:
     def event(self, prepared: Prepared, delta: Delta) -> bytes:
         made = self._opening()
         if self._logprobs:
-            self._tokens += delta.tokens
+            self._tokens += delta.tokens[delta.n_thought :]
+        self._n_reasoning += delta.n_reasoning
+        if delta.reasoning:
+            made += self._think(delta.reasoning)
         talks = bool(self._items) and self._items[-1]["type"] == "message"
         ends_empty = delta.finish is not None and not self._items and not delta.calls
         if delta.text or ends_empty or (talks and self._logprobs):
@@ -121,7 +136,8 @@ class ResponsesSerializer:
     def closing(self, prepared: Prepared, n_tokens: int) -> dict[str, Any]:
         status = status_of(self._finish)
         return self._said(
-            f"response.{status}", response=self._response(status, self._items, self._usage(prepared, n_tokens))
+            f"response.{status}",
+            response=self._response(status, self._items, self._usage(prepared, n_tokens, self._n_reasoning)),
         )
 
     def failed(self, body: dict[str, Any]) -> bytes:
@@ -160,6 +176,14 @@ class ResponsesSerializer:
         place = {"item_id": self._items[index]["id"], "output_index": index}
         return place if self._items[index]["type"] == "function_call" else {**place, "content_index": 0}
 
+    def _think(self, text: str) -> bytes:
+        made = b""
+        if not self._items:  # a thought is the first of all
+            made = self._add(self._opened_thought(0))
+            made += data(self._said("response.content_part.added", **self._place(), part=thought_part("")))
+        self._written.append(text)
+        return made + data(self._said("response.reasoning_text.delta", **self._place(), delta=text))
+
     def _words(self, text: str, talks: bool) -> bytes:
         made = b""
         if not talks:
@@ -185,7 +209,11 @@ class ResponsesSerializer:
             return b""
         item, text, place = self._items[-1], "".join(self._written), self._place()
         self._written.clear()
-        if item["type"] == "message":
+        if item["type"] == "reasoning":
+            item = self._items[-1] = self._thought(place["output_index"], text, status)
+            made = data(self._said("response.reasoning_text.done", **place, text=text))
+            made += data(self._said("response.content_part.done", **place, part=thought_part(text)))
+        elif item["type"] == "message":
             item = {**item, "status": status, "content": [self._part(text)]}
             made = data(self._said("response.output_text.done", **place, text=text, logprobs=[]))
             made += data(self._said("response.content_part.done", **place, part=self._part(text)))
@@ -196,6 +224,10 @@ class ResponsesSerializer:
             made = data(self._said(kind, **place, name=item["name"], arguments=text))
         done = self._said("response.output_item.done", output_index=place["output_index"], item=item)
         return made + data(done)
+
+
+def thought_part(text: str) -> dict[str, Any]:
+    return {"type": "reasoning_text", "text": text}
 
 
 def status_of(finish: FinishReason | None) -> str:

@@ -53,7 +53,7 @@ class Messages:
             "message": self._message,
             "function_call": self._call,
             "function_call_output": self._output,
-            "reasoning": lambda item, param: None,  # the model sees nobody's thoughts
+            "reasoning": self._thought,
         }
         kind = item.get("type")
         if kind is None:
@@ -71,6 +71,19 @@ class Messages:
             shown = f"'{shortened(role)}'" if isinstance(role, str) else type_name(role)
             raise ChatError(f"the role is one of {', '.join(ROLES)}, got {shown}", f"{param}.role")
         self._add(role, param, item.get("content"), f"{param}.content")
+
+    def _thought(self, item: dict[str, Any], param: str) -> None:
+        """It belongs to the assistant's words and calls behind it. A summary, or what is encrypted, is no thought."""
+        parts = expect(item.get("content") or [], list, "a list of parts", f"{param}.content")
+        texts = []
+        for k, part in enumerate(parts):
+            at = f"{param}.content[{k}]"
+            part = expect(part, dict, "an object with 'type' and 'text'", at)
+            texts.append(expect(part.get("text"), str, "a string", f"{at}.text"))
+        if texts:
+            own = f"messages[{len(self.found)}]"
+            self._names |= {own: param, f"{own}.reasoning": f"{param}.content"}
+            self.found.append({"role": "assistant", "content": None, "reasoning": "".join(texts)})
 
     def _call(self, item: dict[str, Any], param: str) -> None:
         """A call belongs to the assistant's message in front of it, where there is one."""
@@ -94,7 +107,11 @@ class Messages:
         self.found[-1]["tool_call_id"] = call_id
 
     def _add(self, role: str, param: str, content: Any, content_param: str) -> None:
-        """One message of what stands at `param`. A list of one text is that text."""
+        """One message of what stands at `param`, with the thought before it. A list of one text is that text."""
+        message: dict[str, Any] = {"role": role}
+        last = self.found[-1] if self.found else {}
+        if role == "assistant" and "reasoning" in last and last["content"] is None and "tool_calls" not in last:
+            message = self.found.pop()
         own = f"messages[{len(self.found)}]"
         self._names |= {own: param, f"{own}.content": content_param}
         if not isinstance(content, str):
@@ -105,7 +122,7 @@ class Messages:
             if len(content) == 1 and content[0]["type"] == "text":
                 self._names[f"{own}.content"] = f"{content_param}[0].text"
                 content = expect(content[0]["text"], str, "a string", f"{content_param}[0].text")
-        self.found.append({"role": role, "content": content})
+        self.found.append({**message, "content": content})
 
     def _part(self, part: Any, param: str, own: str) -> dict[str, Any]:
         part = expect(part, dict, "an object with a 'type'", param)

@@ -73,6 +73,7 @@ _LOGPROBS = "not supported; logprobs with top_logprobs gives the tokens of the a
 _BODY = "[api.md](api.md#post-v1chatcompletions)"
 _DRAWN = "[api.md](api.md#parameters-of-sampling)"
 _SPEAKS = "answers are text only; leave it out"
+_PROMPT = "the checkpoint's prompt says whether it thinks; chat_template_kwargs reaches a template that asks"
 _LABEL = "a label of the client's own"
 
 FIELDS: tuple[VllmField, ...] = (
@@ -116,7 +117,7 @@ FIELDS: tuple[VllmField, ...] = (
     *_honoured("the last message stands in front of each answer, where it is the assistant's", "echo"),
     *_refused(_LOGPROBS, "prompt_logprobs", "logprob_token_ids"),
     *_refused("not supported; return_token_ids gives the prompt's ids", "return_prompt_text", neutral=(False,)),
-    *_refused("thoughts are not told apart from an answer; max_tokens bounds the answer", "thinking_token_budget"),
+    *_refused("not supported; max_tokens bounds thoughts and words together", "thinking_token_budget"),
     *_refused("not supported; use repetition_penalty or frequency_penalty", "repetition_detection"),
     *_refused("a request brings no code; use logit_bias or allowed_token_ids", "logits_processors", neutral=([],)),
     *_refused("there are no extensions that could read them; leave it out", "vllm_xargs", neutral=({},)),
@@ -124,7 +125,8 @@ FIELDS: tuple[VllmField, ...] = (
     *_refused("not supported; leave it out", "watermarking", neutral=(False,)),
     *_refused(_SPEAKS, "modalities", neutral=(["text"],)),
     *_refused(_SPEAKS, "audio"),
-    *_ignored("thoughts are not told apart from an answer", "reasoning_effort", "include_reasoning"),
+    *_honoured(_BODY, "include_reasoning"),
+    *_ignored(_PROMPT, "reasoning_effort"),
     *_ignored("truncate_prompt_tokens is refused", "truncation_side"),
     *_ignored("the vocabularies here write nothing between tokens", "spaces_between_special_tokens"),
     *_ignored("requests are taken in their order", "priority", "service_tier"),
@@ -138,8 +140,10 @@ FIELDS: tuple[VllmField, ...] = (
 )  # fmt: skip
 
 # Of POST /v1/completions, which has no template: the same, but for these.
+_NOT_OF_TEXTS = ("echo", "add_special_tokens", "tools", "tool_choice", "include_reasoning")
 COMPLETION_FIELDS: tuple[VllmField, ...] = (
-    *(field for field in FIELDS if field.name not in ("echo", "add_special_tokens", "tools", "tool_choice")),
+    *(field for field in FIELDS if field.name not in _NOT_OF_TEXTS),
+    *_ignored("no thoughts are told apart where no template made the prompt", "include_reasoning"),
     *_refused(_NO_CHAT, "tools", neutral=([],)),
     *_refused(_NO_CHAT, "tool_choice", neutral=("none", "auto")),
     *_honoured("the prompt stands in front of each answer", "echo"),
@@ -176,7 +180,7 @@ OF_RESPONSES: tuple[VllmField, ...] = (
         "return_tokens_as_token_ids", neutral=(False,),
     ),
     *_ignored("nothing is stored, whatever it says; the answer says false", "store"),
-    *_ignored("thoughts are not told apart from an answer", "reasoning"),
+    *_ignored(_PROMPT, "reasoning"),
     *_ignored("it bounds tools that a server runs, and none does here", "max_tool_calls"),
     *_ignored("a cache is kept as the server is told to", "prompt_cache_options", "prompt_cache_retention"),
 )  # fmt: skip

@@ -70,7 +70,7 @@ def test_openai_roles_and_contents() -> None:
     assert chat.turns == (
         Turn(role="system", parts=(text("Be brief."),), plain=True, param="messages[0]"),
         Turn(role="user", parts=(text(""),), plain=True, name="ann", param="messages[1]"),
-        Turn(role="assistant", parts=(), plain=True, param="messages[2]"),
+        Turn(role="assistant", parts=(), plain=True, reasoning="hm", param="messages[2]"),
         user(
             "messages[3]",
             text("two"),

@@ -66,7 +66,7 @@ def types(*kinds: type[BaseModel]) -> set[Any]:
 
 def test_blocks_and_choices() -> None:
     assert types(told.TextBlock, told.PictureBlock, told.ResultBlock) == {*blocks._BLOCKS["user"]}
-    assert types(told.TextBlock, told.CallBlock) == {*blocks._BLOCKS["assistant"]}
+    assert types(told.TextBlock, told.ThinkingBlock, told.CallBlock) == {*blocks._BLOCKS["assistant"]}
     assert {*get_args(told.DataSource.model_fields["media_type"].annotation)} == {*blocks.PICTURES}
     assert {*get_args(told.CustomToolChoice.model_fields["type"].annotation)} == {*CHOICES, "tool"}
 

@@ -61,7 +61,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stop_sequences": "x"}, "stop_sequences"), ({"stop_sequences": [1]}, "stop_sequences[0]"),
     ({"stop_sequences": [""]}, "stop_sequences"), ({"stop_sequences": ["x"] * 99}, "stop_sequences"),
     ({"stream": 1}, "stream"), ({"metadata": 1}, "metadata"), ({"metadata": {"user_id": 1}}, "metadata.user_id"),
-    ({"model": 1}, "model"), ({"thinking": {"type": "adaptive"}}, "thinking"), ({"container": "x"}, "container"),
+    ({"model": 1}, "model"), ({"thinking": {"type": "often"}}, "thinking.type"), ({"container": "x"}, "container"),
     ({"mcp_servers": [{}]}, "mcp_servers"), ({"context_management": {}}, "context_management"),
     ({"output_config": 1}, "output_config"), ({"output_config": {"format": {}}}, "output_config.format"),
     ({"tools": 1}, "tools"), ({"tools": [1]}, "tools[0]"), ({"tools": [{**TOOL, "name": 1}]}, "tools[0].name"),
