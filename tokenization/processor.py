@@ -179,6 +179,7 @@ class Processor(ABC):
     # The same of these. "grounding": it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>;
     # "audio_in_video": the sound of a video may come along with it.
     features: frozenset[Feature] = frozenset()
+    drops_turns = False  # `fit` may leave the oldest ones out, and their media
     structured_output = True  # whether the vocabulary's bytes are known, so that answers can be held to a form
     tool_form: ToolForm | None = None  # how the family's models write calls of tools; None: they were taught none
     placeholders: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
