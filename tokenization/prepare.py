@@ -10,7 +10,7 @@ from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.cancel import Check
 from tokenization.chat.combining_marks import refuse_long_runs
 from tokenization.chat.errors import ChatError, in_field
-from tokenization.chat.parts import Boxes, Chat, Media
+from tokenization.chat.parts import Boxes, Chat, Media, too_many_media
 from tokenization.chat.rendering import MEDIA
 from tokenization.content_key import content_key, source_digest
 from tokenization.media.effort import SECONDS, check_effort, picture_effort
@@ -261,7 +261,7 @@ def _check_count(chat: Chat, start: StartWorker, processor: Processor) -> None:
     """Media in turns that the model's window drops do not count."""
     media, most = chat.media, start.media.max_items
     if len(media) > most:
-        raise ChatError(f"the chat holds {len(media)} media items, at most {most} are allowed", media[most].param)
+        raise ChatError(too_many_media(len(media), most), media[most].param)
     for kind, modality in processor.modalities.items():
         if modality.most is None:
             continue

@@ -183,6 +183,7 @@ class Processor(ABC):
     # "audio_in_video": the sound of a video may come along with it; "tiles": it cuts pictures into tiles, and a request
     # may say into how many.
     features: frozenset[Feature] = frozenset()
+    drops_turns = False  # `fit` may leave the oldest ones out, and their media
     structured_output = True  # whether the vocabulary's bytes are known, so that answers can be held to a form
     tool_form: ToolForm | None = None  # how the family's models write calls of tools; None: they were taught none
     thought_form: ThoughtForm | None = None  # how those of the family's models that think aloud write it

@@ -10,7 +10,7 @@ from model.engine.messages import EngineReady
 from server.requests.model_card import CHAR, ModelCard, RequestLimits
 from server.requests.refusal import Refusal, invalid_request, listed
 from server.requests.request import ChatRequest
-from tokenization.chat.parts import Media, RawPrompt
+from tokenization.chat.parts import Media, RawPrompt, too_many_media
 
 # Turns, parts, frames and tool calls of one chat: each costs at least a token in every template, so that the model's
 # length bounds them; so many may be all the same, however short that is.
@@ -49,11 +49,13 @@ def check_chat(request: ChatRequest, card: ModelCard, max_model_len: int, engine
     if len(media) > MOST_MEDIA:
         message = f"the chat holds {len(media)} media items; no server takes more than {MOST_MEDIA}"
         raise invalid_request(message, media[MOST_MEDIA].param, "too_many_parts")
-    for medium in media:  # how many may be is for the worker to say: a model's window may drop some
+    for medium in media:
         if medium.kind not in card.modalities:
             taken = ", ".join(["text", *sorted(card.modalities)])
             message = f"this model does not take {medium.kind} (it takes {taken})"
             raise invalid_request(message, medium.param, "unsupported_modality")
+    if card.max_items is not None and len(media) > card.max_items:
+        raise invalid_request(too_many_media(len(media), card.max_items), media[card.max_items].param)
 
 
 def check_thought(request: ChatRequest, thought_end: int | None) -> None:

@@ -47,6 +47,7 @@ class ModelCard:
     max_model_len: int  # as asked for; the engine's cache may allow less
     max_n: int  # answers to one chat
     limits: RequestLimits  # of one body
+    max_items: int | None = None  # media of one prompt; None where a window may drop some: then a worker counts them
     largest: tuple[LargestItem, ...] = ()  # one for each modality
     pixels: PixelBounds | None = None  # the checkpoint's own; the settings may lower them
     pads: Mapping[Kind, int] = field(default_factory=dict)  # the id of each token of a medium in a prompt
@@ -86,6 +87,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         defaults=replace(defaults, eos_ids=eos_ids or tokenizers_end(checkpoint, processor.tokenizer)),
         modalities=frozenset(processor.modalities),
         max_n=config.http.max_n,
+        max_items=None if processor.drops_turns else config.media.max_items,
         limits=RequestLimits(
             tokens=config.http.max_asked_tokens, nbytes=config.http.max_asked_bytes, text=text, spelled=spelled
         ),

@@ -31,6 +31,11 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
     options: MediaOptions = MediaOptions()  # what stood beside it; of these a picture has its pixel bounds and detail
 
 
+def too_many_media(n: int, most: int) -> str:
+    """What a client is told, before its media are fetched where that is known by then."""
+    return f"the chat holds {n} media items, at most {most} are allowed"
+
+
 class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes"):
     """Regions that a user points at, 0 to 1000 on either side of a picture."""
 

@@ -36,6 +36,7 @@ class QwenVLProcessor(Processor):
     tokenizer: QwenVLTokenizer
     modalities: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
     features: frozenset[Feature] = frozenset({"grounding"})
+    drops_turns = True
     written_by = BUILT_IN
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:

@@ -1,6 +1,7 @@
 """The bodies of requests on their way in: how long a client may take, how many bytes are held, and who gives way."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 from starlette.types import Message, Receive
@@ -23,6 +24,7 @@ class BodyBudget:
         self.config = config
         self.clock = clock
         self.held = 0
+        self.fetched: Counter[str] = Counter()  # of these, bytes that came by URL, by client
         self.bodies: dict[RequestBody, None] = {}  # of which something is held
 
     def take(self, body: "RequestBody", nbytes: int) -> bool:
@@ -38,6 +40,21 @@ class BodyBudget:
         body.held += nbytes
         self.bodies[body] = None
         return True
+
+    def take_fetched(self, body: "RequestBody", nbytes: int) -> bool:
+        """The same of what was fetched for it: of one client at most as much as is left then for all others."""
+        left = self.config.max_inflight_bytes - self.held - nbytes
+        if (body.client and self.fetched[body.client] + nbytes > left) or not self.take(body, nbytes):
+            return False
+        self.fetched[body.client] += nbytes
+        body.fetched += nbytes
+        return True
+
+    def give_fetched(self, body: "RequestBody") -> None:
+        self.fetched[body.client] -= body.fetched
+        body.fetched = 0
+        if not self.fetched[body.client]:
+            del self.fetched[body.client]
 
 
 class RequestBody:
@@ -59,6 +76,8 @@ class RequestBody:
         self._n = 0  # bytes that came
         self.due = budget.clock.now + self._slack  # when it is too late, if nothing more comes
         self.held = 0  # bytes that the budget counts
+        self.fetched = 0  # of these, what came by URL
+        self.client = ""  # who asks, once that is known; "": nobody shares
         self.overhead = 0  # bytes that came since somebody waits for more of it, and brought none
         self.begun = False  # something of it has come
         self.whole = whole
@@ -104,11 +123,13 @@ class RequestBody:
         self._budget.held -= self.held - kept
         self.held = kept
         if not kept:
+            if self.fetched:
+                self._budget.give_fetched(self)
             self._budget.bodies.pop(self, None)
 
     def hold(self, nbytes: int) -> bool:
         """What was fetched for it counts as it does, until it ends. False: there is no room for that now."""
-        return self._budget.take(self, nbytes)
+        return self._budget.take_fetched(self, nbytes)
 
     def took(self, nbytes: int) -> None:
         """Bytes came, of the body or of what surrounds it."""

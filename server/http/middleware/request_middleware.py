@@ -142,6 +142,7 @@ class RequestMiddleware:
             else:
                 client = client_of_address(scope.get("client"))
             answer.context.client = client if self._bodies.config.client_share == "fair" else ""  # one for all
+            answer.body.client = answer.context.client
         except Refusal as error:
             return error
         return body_too_large(most) if head.length > most else answer.body.refusal

@@ -69,6 +69,16 @@ def test_media_have_a_bound_of_their_own(check: Check) -> None:
     check(RawPrompt(text="x"))
 
 
+def test_too_many_media_are_refused_before_any_is_fetched(tokenizer: BPETokenizer) -> None:
+    """Where the model's window may drop turns, a worker alone knows how many are left."""
+    request = ChatRequest(id="r", chat=chat_of("text", "image", "image", "image"), chat_param="inputs")
+    with pytest.raises(Refusal, match="3 media items, at most 2 are allowed") as caught:
+        check_chat(request, replace(card(tokenizer), max_items=2), 99, INFO)
+    assert (caught.value.param, caught.value.code) == ("inputs[3]", None)
+    for most in (3, None):
+        check_chat(request, replace(card(tokenizer), max_items=most), 99, INFO)
+
+
 def test_a_modality_that_the_model_lacks_is_named_with_those_that_it_takes(check: Check) -> None:
     """In one place, before a worker hears of it: none opens a file."""
     check(chat_of("image", "text", "video"))

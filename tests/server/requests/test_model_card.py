@@ -56,6 +56,13 @@ def test_names_and_limits_are_those_of_the_settings(tiny_checkpoint: Path) -> No
     assert (card.family, card.supports_grounding) == ("qwen2_vl", False)
 
 
+def test_how_many_media_may_be_is_known_unless_a_window_drops_turns(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    config = config_of(tiny_checkpoint)
+    assert read_model_card(config).max_items == config.media.max_items
+    config = config_of(write_qwen_vl(tmp_path / "old", ["ok"]))
+    assert read_model_card(config).max_items is None
+
+
 def test_what_was_read_is_named_with_its_file(tiny_checkpoint: Path) -> None:
     origins = read_model_card(config_of(tiny_checkpoint)).origins
     assert origins["chat template"] == "chat_template.json" and origins["pictures"] == "preprocessor_config.json"

@@ -197,3 +197,22 @@ def test_a_whole_body_keeps_its_room() -> None:
     whole.whole = True
     budget.clock.now = 29
     assert not budget.take(fresh, 101) and whole.refusal is None
+
+
+def test_what_one_client_fetches_leaves_as_much_for_others() -> None:
+    """However many requests it makes; what ended counts no more, and a client that shares nothing has it all."""
+    budget = BodyBudget(HttpConfig(max_inflight_bytes=1000), Clock())
+
+    def fetching(client: str, nbytes: int) -> tuple[RequestBody, bool]:
+        body = body_of(budget)
+        body.client = client
+        return body, body.hold(nbytes)
+
+    (first, one), (second, two) = fetching("a", 300), fetching("a", 200)
+    assert (one, two, budget.held) == (True, True, 500)
+    assert not first.hold(1) and not fetching("a", 1)[1] and budget.held == 500
+    other, fits = fetching("b", 250)
+    assert fits and not other.hold(1) and fetching("c", 125)[1] and budget.held == 875
+    first.keep(0)
+    assert budget.held == 575 and second.hold(1) and not second.hold(200)
+    assert fetching("", 400)[1] and not fetching("", 100)[1]
