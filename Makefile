@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test faults test-npu layouts clients contract vllm-tests pages exam exam-tests long check fmt docs wheels embedded media resaved known bench-preprocess
+.PHONY: help venv serve test faults families test-npu layouts clients contract vllm-tests pages exam exam-tests long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make serve [MODEL=<dir or ORG/NAME>]  serve it on 127.0.0.1:8000; the embedded model without MODEL (ARGS=\"--port 9000\")"
 	@echo "make test                 every test that takes less than minutes"
 	@echo "make faults               running servers whose processes, files and clients are killed, stopped and removed"
+	@echo "make families             videos, deepstack and caches of single lines of models"
 	@echo "make test-npu             the NPU operators on the real torch_npu, two versions, over a stub of the driver"
 	@echo "make layouts              a server of every published layout, against transformers"
 	@echo "make clients              what others wrote (OpenAI's SDK, LangChain, LiteLLM ...) against a running server"
@@ -63,6 +64,10 @@ build/npu/%/.made: build/npu/%/.installed $(NPU_STUB)
 
 faults: $(STAMP)
 	$(BIN)/python -m pytest -m "faults or matrix" --numprocesses 2 --dist loadfile $(ARGS)
+
+# What a line of models shows beyond the shared tests: whatever has the mark `families`, in whichever file it stands.
+families: $(STAMP)
+	$(BIN)/python -m pytest -m families --numprocesses 2 --dist loadfile $(ARGS)
 
 layouts: $(STAMP)
 	$(BIN)/python -m pytest -m served --numprocesses 2 --dist load $(ARGS)

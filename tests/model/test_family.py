@@ -1,5 +1,6 @@
 """Every family of the registry is what it declares: its media, its features, its largest items, pads and positions."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,13 @@ from model.engine.messages import LargestItem
 from model.engine.profile import encode_dummy
 from model.family import Family
 from model.registry import families, family_of
+from server.requests.sampling import model_length
 from tests.e2e.audio_chats import IMAGE, SILENT, SOUND, TALKIE
 from tests.e2e.running import data_url, picture
 from tests.npu.families import FAMILIES as ON_NPU
 from tests.parity.harness import load_ours
 from tests.tiny.families import NAMES, WRITERS
+from tests.tiny.qwen2_vl import write_json
 from tests.tokenization.worker_harness import WorkerHarness, worker_harness_at
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared
@@ -28,6 +31,7 @@ from tokenization.processor import Modality
 
 SMALL = MediaConfig(max_pixels=56 * 84, max_video_pixels=200_704, max_frames=8, max_audio_seconds=2)
 LENGTH = 2048
+DECODER = {"max_position_embeddings", "num_attention_heads"}  # keys of its section, and of no other
 OTHER = {"image": data_url(picture(300, 40))}
 MEDIA: dict[Kind, dict[str, Any]] = {"image": IMAGE, "video": SILENT, "audio": SOUND}
 
@@ -109,6 +113,22 @@ def test_bounds_of_pixels_are_told_where_sizes_differ(path: Path, family: Family
     """Without them a server would cap pictures below what the checkpoint asks for."""
     image = family.modalities.get("image")
     assert (image is not None and not image.fixed) == (family.pixels(Checkpoint(path)) is not None)
+
+
+def test_the_decoders_keys_are_where_a_server_looks(path: Path, family: Family, tmp_path: Path) -> None:
+    """Else its length and its end tokens would be others than the checkpoint's, without a word."""
+    whole = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    (decoder,) = [values for values in sections_of(whole) if DECODER <= values.keys()]
+    decoder["max_position_embeddings"] = 1234
+    write_json(tmp_path / "config.json", whole)
+    assert model_length(family.config(Checkpoint(tmp_path)), None) == 1234
+
+
+def sections_of(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield values
+    for inner in values.values():
+        if isinstance(inner, dict):
+            yield from sections_of(inner)
 
 
 def test_pads_lie_as_declared(family: Family, harness: WorkerHarness, counted: Callable[..., Prepared]) -> None:

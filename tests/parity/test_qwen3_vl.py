@@ -111,7 +111,12 @@ def harness(setup: Setup, tmp_path: Path) -> Iterator[EngineHarness]:
         yield found
 
 
-@pytest.mark.parametrize(("tokens", "every"), [(1, 0), (7, 3), (16, 0), (2048, 0)])
+SLOW = pytest.mark.families
+
+
+@pytest.mark.parametrize(
+    ("tokens", "every"), [pytest.param(1, 0, marks=SLOW), (7, 3), pytest.param(16, 0, marks=SLOW), (2048, 0)]
+)
 def test_mixed_batches(setup: Setup, harness: EngineHarness, tokens: int, every: int) -> None:
     submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=tokens), every)
 
@@ -156,7 +161,7 @@ def test_vision_rounds_no_worse(setup: Setup, networks: dict[torch.dtype, Any]) 
     assert_no_further(outputs())
 
 
-@pytest.mark.matrix
+@pytest.mark.families
 @torch.inference_mode()
 def test_bfloat16_rounds_no_worse(setup: Setup, networks: dict[torch.dtype, Any]) -> None:
     layouts: list[Layouts] = [[3, (1, 6, 8), 19], [2, Film(grid=(2, 4, 6)), 14, (1, 4, 4), 5], [40]]

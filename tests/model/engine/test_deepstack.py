@@ -22,6 +22,8 @@ from tests.parity.harness import load_ours
 from tests.samples.videos import make_clip
 from tests.tiny.qwen3_vl import TEXT, VISION, write_qwen3_vl
 
+pytestmark = pytest.mark.families
+
 TAPS, HIDDEN = len(VISION["deepstack_visual_indexes"]), TEXT["hidden_size"]
 TWO = msgspec.structs.replace(SCORED, n=2, temperature=0.8, seed=3)
 FILM: Parts = ["look: ", clip(make_clip(20, rate=10, size=(64, 96))), "and say what it is"]
@@ -69,7 +71,7 @@ HOW: dict[str, dict[str, Any]] = {
     "embeddings kept": {"tokens": 16, "prefix_cache": "off", "twice": True},
     "prefix kept": {"tokens": 16, "block_size": 4, "twice": True},
 }
-SAID = [pytest.param(CHAT, id="picture"), pytest.param(FILM, id="video", marks=pytest.mark.matrix)]
+SAID = [pytest.param(CHAT, id="picture"), pytest.param(FILM, id="video")]
 
 
 @pytest.mark.parametrize("parts", SAID)
