@@ -10,19 +10,7 @@ import pytest
 from configs.checkpoint import Checkpoint
 from tests.e2e.running import running
 from tests.e2e.test_chat import events
-from tests.e2e.thinker import (
-    ASKED,
-    BARE,
-    CALLING,
-    CITY,
-    ENDLESS,
-    PLAIN,
-    THOUGHTS,
-    TOOL,
-    WORDS,
-    Thinker,
-    write_thinker,
-)  # fmt: skip
+from tests.e2e.thinker import ASKED, BARE, CALLING, CITY, ENDLESS, PLAIN, THOUGHTS, TOOL, WORDS, Thinker, write_thinker
 from tokenization.text.bpe import BPETokenizer
 
 CHAT = "/v1/chat/completions"
