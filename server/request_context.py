@@ -54,11 +54,6 @@ class RequestContext:
     trace_id: str | None = None
 
     @property
-    def shown_id(self) -> str:
-        """What its answer calls it: the client's own name, where it gave one."""
-        return self.client_request_id or self.id
-
-    @property
     def left(self) -> bool:
         """The client went before it had its whole answer."""
         return self.error is None and (not self.whole or self.status == CLIENT_LEFT)

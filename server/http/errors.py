@@ -86,8 +86,8 @@ def in_dialect(body: dict[str, Any], status: int, scope: Scope) -> dict[str, Any
     """The body of an error as the route has it: Anthropic's say that they are one, of which type, and to what."""
     if not scope["path"].startswith(ANTHROPIC):
         return body
-    error = {**body["error"], "type": anthropic_type(status)}
-    return {"type": "error", **body, "error": error, "request_id": context_of(scope).shown_id}
+    error, context = {**body["error"], "type": anthropic_type(status)}, context_of(scope)
+    return {"type": "error", **body, "error": error, "request_id": context.client_request_id or context.id}
 
 
 def anthropic_type(status: int) -> str:

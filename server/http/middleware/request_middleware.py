@@ -190,7 +190,8 @@ class AnswerSender:
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if message["type"] == "http.response.start":
             self.begun, guard.begun, context.status = True, True, message["status"]
-            ids = [(name, context.shown_id.encode("ascii")) for name in self.id_names]
+            shown = (context.client_request_id or context.id).encode("ascii")
+            ids = [(name, shown) for name in self.id_names]
             more = [] if self.place is None else self.place.headers
             message["headers"] = [*message.get("headers", ()), *ids, *more, *([CLOSE] if guard.closes_after else [])]
         elif last and not self.body.whole:
