@@ -152,8 +152,7 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
         "pixels of one image or frame after resizing; caps the checkpoint's own bound, which takes its place when "
         "absent with --device npu or cuda", 3136, 1 << 28, "pixels",
     )] = 1280 * 28 * 28
-    # Not a setting: whether the checkpoint's own bound of a picture takes the place of a lower one; "tiles": where a
-    # lower one takes whole tiles away.
+    # Not a setting: the checkpoint's own bound of a picture takes the place of a lower one, or only one that has tiles.
     own_pixels: Literal["never", "tiles", "always"] = "never"
     max_frames: Annotated[int, Setting(
         "frames of one video that reach the model; also the longest list of frames", 2, 16384, "frames"

@@ -113,8 +113,8 @@ class TiledPictures(MediaHandler):
 
     def _refusal(self, options: MediaOptions) -> tuple[str, str] | None:
         """Field and reason."""
-        if options.min_pixels is not None:
-            return "min_pixels", "this model chooses its tiles by a picture's shape: it takes no minimum"
+        if options.min_pixels is not None and options.min_pixels > self._area:
+            return "min_pixels", "this model chooses its tiles by a picture's shape: it takes no minimum above one tile"
         if options.max_pixels is not None and options.max_pixels < self._area:
             side = self.tile.pixels
             return "max_pixels", f"this model sees tiles of {side} x {side} = {self._area} pixels, and at least one"

@@ -13,6 +13,7 @@ from tests.e2e.test_parity import GREEDY, answers_of, check, heard_references, r
 from tests.layouts.directories import Layout, layouts, write_layout
 from tests.layouts.qwen_vl import write_qwen_vl
 from tests.parity import test_fuyu_engine as in_rows
+from tests.parity import test_internvl as tiled
 from tests.parity import test_llava_engine as one_size
 from tests.parity.engine_check import Parts, Reference
 from tests.parity.golden_qwen_vl import GOLDEN, IMG, cases, processor_at
@@ -61,6 +62,17 @@ def test_a_server_answers_as_transformers(layout: Layout, tmp_path: Path, shm_ro
         answers = answers_of(server, members)
         server.assert_nothing_held()
     check(answers, references, path)
+
+
+@pytest.mark.parametrize("name", ["transformers", "published", "published-6B"])
+def test_a_server_of_tiles_answers_as_transformers(name: str, tmp_path: Path, shm_root: Path) -> None:
+    """In a layout that transformers does not load, too: its reference has the same weights."""
+    setup = tiled.setup_of(tiled.case_of(tmp_path, **tiled.CASES[name]), tmp_path / "reference", tiled.MEMBERS)
+    root = shm_root.with_name(f"{shm_root.name}-layouts")
+    with running(setup.path, root, tmp_path / "logs", "--workers", "1", "--dtype", "float32") as server:
+        answers = answers_of(server, setup.members)
+        server.assert_nothing_held()
+    check(answers, setup.references, setup.path)
 
 
 @pytest.mark.parametrize(("model", "name"), [("Qwen-VL", "image_1"), ("Qwen-VL-Chat", "chat_image")])

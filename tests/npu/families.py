@@ -14,6 +14,7 @@ from tests.parity.harness import Film, Layouts, OurRun, Sample, Sound, make_samp
 from tests.parity.in_rows import Rows
 from tests.parity.pictures import samples_at
 from tests.tiny.fuyu import write_fuyu
+from tests.tiny.internvl import LARGE, write_internvl
 from tests.tiny.llava import write_llava
 from tests.tiny.mistral3 import write_mistral3
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
@@ -37,6 +38,7 @@ _WRITERS: dict[str, Callable[[Path], Path]] = {
     "llava": partial(write_llava, seed=1),
     "fuyu": write_fuyu,
     "vip_llava": write_vip_llava,
+    "internvl": partial(write_internvl, vision=LARGE, seed=4),
     "mistral3": partial(write_mistral3, seed=1),
 }
 _GOLDEN = ("seq64_image", "seq64_len80", "seq64_decode_across")

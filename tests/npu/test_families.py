@@ -26,6 +26,7 @@ NETWORKS = {
     "llava": 2,
     "fuyu": 1,
     "vip_llava": 2,
+    "internvl": 2,
     "mistral3": 2,
 }  # with attention
 CLEAR = 0.6  # of the steps must have a leader that no error within the bar can change

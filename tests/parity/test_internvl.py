@@ -154,18 +154,25 @@ SIZES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("most", [None, 1, 2, 5, 40])
+@pytest.fixture(scope="module")
+def theirs(path: Path) -> TheirProcessor:
+    return TheirProcessor(path)
+
+
+@pytest.mark.parametrize("most", [None, 1, 5, 40])
 @pytest.mark.parametrize(
     ("size", "mode"), [*((size, "RGB") for size in SIZES), *(((308, 620), mode) for mode in ("RGBA", "L", "P"))]
 )
-def test_tiles_and_their_pixels(path: Path, size: tuple[int, int], mode: str, most: int | None) -> None:
+def test_tiles_and_their_pixels(
+    path: Path, theirs: TheirProcessor, size: tuple[int, int], mode: str, most: int | None
+) -> None:
     """To the last bit, and in their order, the whole picture last."""
     image = (with_alpha(*size) if mode == "RGBA" else photo(*size)).convert(mode)
     options = MediaOptions(max_dynamic_patch=most)
     host, source = host_of(path), Source(kind="image", param="", data=encoded(image, "PNG"), options=options)
     measure = host.measure(source, MediaConfig())
     found = host.load(source, measure, MediaConfig(), StageClock())
-    raw = TheirProcessor(path).images(
+    raw = theirs.images(
         [image], do_rescale=False, do_normalize=False, crop_to_patches=True, return_tensors="np",
         **({} if most is None else {"max_patches": most}),
     )["pixel_values"]  # fmt: skip

@@ -33,7 +33,7 @@ RENAMES = {  # as published, as transformers saves it, and in transformers 5, on
 
 FAMILY = Family(
     name="internvl",
-    models="InternVL3 and InternVL2.5, the sizes on Qwen2.5",
+    models="InternVL3 and InternVL2.5, but for the sizes on InternLM",
     processor=InternVLProcessor,
     build=build,
     renames=RENAMES,

@@ -21,14 +21,15 @@ class TileFrames(MediaHandler):
     origin: str = ""
 
     def refuse_bounds(self, chat: Chat) -> None:
-        """Raises ChatError where a request bounds the pixels of all its media, and a video is among them."""
-        if any(medium.kind == "video" for medium in chat.media) and self._bounds(chat.media_options):
-            raise ChatError(f"{MEDIA}: {self._one_size()}", MEDIA)
+        """Raises ChatError where a request bounds the pixels of all its media otherwise, and a video is among them."""
+        field = self._other(chat.media_options)
+        if field and any(medium.kind == "video" for medium in chat.media):
+            raise ChatError(f"{MEDIA}.{field}: {self._one_size()}", f"{MEDIA}.{field}")
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Shape [frames * side^2, 3 * patch^2], grid (frames, side, side). Raises ChatError, also for bounds."""
-        if self._bounds(source.options):
-            raise ChatError(self._one_size())
+        """Shape [frames * side^2, 3 * patch^2], grid (frames, side, side). Raises ChatError, also for other bounds."""
+        if field := self._other(source.options):
+            raise ChatError(f"{field}: {self._one_size()}")
         from tokenization.media.video_frames import plan_single_frames
 
         plan = plan_single_frames(source, limits, side=self.tile.pixels, usual=self.usual)
@@ -50,12 +51,18 @@ class TileFrames(MediaHandler):
         with clock.stage("patch", measure.kind):
             return video_patches(frames, patch=self.tile.patch, merge=self.tile.merge, per_grid=1)
 
-    def _bounds(self, options: MediaOptions) -> bool:
-        return options.bounds_pixels or options.total_pixels is not None
+    def _other(self, options: MediaOptions) -> str:
+        """The field that asks for frames of another size; empty where none does."""
+        area = self.tile.pixels**2
+        if options.total_pixels is not None:
+            return "total_pixels"
+        if options.min_pixels is not None and options.min_pixels > area:
+            return "min_pixels"
+        return "max_pixels" if options.max_pixels is not None and options.max_pixels < area else ""
 
     def _one_size(self) -> str:
         side = self.tile.pixels
-        return f"this model sees every frame at {side} x {side}: it takes no min_pixels, max_pixels or total_pixels"
+        return f"this model sees every frame at {side} x {side} pixels; num_frames and fps say how many"
 
     def _measure(self, n: int) -> Measure:
         """Of `n` frames; numbers and marks are not counted yet."""

@@ -13,6 +13,7 @@ from tests.parity.golden_qwen_vl import checkpoint_with
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import film, tone
 from tests.tiny.fuyu import write_fuyu
+from tests.tiny.internvl import write_internvl
 from tests.tiny.llava import write_llava
 from tests.tiny.mistral3 import write_mistral3
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
@@ -44,6 +45,7 @@ FAMILIES = {
     "llava": Family(write=write_llava, media=("image",)),
     "fuyu": Family(write=write_fuyu, media=("image",)),
     "vip_llava": Family(write=write_vip_llava, media=("image",)),
+    "internvl": Family(write=write_internvl, media=("image", "video")),
     "mistral3": Family(write=write_mistral3, media=("image",)),
 }
 
