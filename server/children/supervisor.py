@@ -155,7 +155,7 @@ class SupervisedChild(ABC):
                 raise StartFailed(told or f"the {self.role} could not start: {died_of(code)}")
             if self._replacement is not None:
                 log.info("%s process %d is replaced: %s", self.role, child.pid, self._replacement)
-                self._metrics.renewal(self.role)
+                self._metrics.children.renewal(self.role)
                 continue
             stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
             self.failures = 0 if stable else self.failures + 1
@@ -239,7 +239,7 @@ class SupervisedChild(ABC):
     async def _tell_hang(self, child: Child, why: str) -> None:
         """Say where it hangs while it can still be asked."""
         self.on_unavailable()
-        self._metrics.hang(self.role)
+        self._metrics.children.hang(self.role)
         log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
         stacks = await stacks_of(child.pid)
         log.error("where %s process %d hangs", self.role, child.pid, extra={"stacks": stacks})
