@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from prometheus_client import Counter, Histogram, ProcessCollector, generate_latest
 
 from model.engine.messages import EngineStats, StepDone
-from server.metrics.children import ChildMetrics
+from server.metrics.children import ChildMetrics, ChildSnapshot
 from server.metrics.codes import FAULTS, FINISHED, REFUSALS
 from server.metrics.edges import ANSWERS, FAST, FIRST_TOKEN, SLOW, STEP, STEP_TOKENS, TOKENS, WORK
+from server.metrics.recent_errors import RecentErrors
 from server.metrics.registry import PrefixedRegistry
-from server.usage import ProcessUsage
 from shm import PoolStats
 
 MODEL = "model_name"
@@ -36,6 +36,7 @@ class Metrics:
         self._add_engine(new)
         self._add_memory(new)
         self.children = ChildMetrics(new)
+        self.errors = RecentErrors()
 
     def _add_http(self, new: PrefixedRegistry) -> None:
         labels = ("method", "route", "status")
@@ -203,10 +204,10 @@ class Metrics:
         self._path_files.set(stats.path_files)
 
     def set_server(
-        self, *, waiting: Iterable[tuple[str, int]], children: Iterable[tuple[str, bool, ProcessUsage]],
+        self, *, waiting: Iterable[tuple[str, int]], children: Iterable[ChildSnapshot],
         body_bytes: int, ready: bool,
     ) -> None:  # fmt: skip
-        """waiting: (place, requests); children: as ChildMetrics.look takes them."""
+        """waiting: (place, requests); children: each that there should be."""
         for place, n in waiting:
             self._waiting.labels(self.model_name, place).set(n)
         self.children.look(children)
