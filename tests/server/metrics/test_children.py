@@ -55,6 +55,8 @@ def test_a_supervised_child_says_how_it_is(play: Play) -> None:
 
         first = child.snapshot
         assert (first.role, first.state) == ("worker", "up") and first.started is not None
+        child.on_unavailable()
+        assert state() == "down", "it still lives, and gets nothing any more"
         scene.kill_worker()
         assert state() == "down" and child.snapshot.started == first.started
         for ends in range(3):
