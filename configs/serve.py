@@ -127,7 +127,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
         "where it listens on a loopback address, elsewhere all names count when absent",
         name="allowed_host", kind="hosts",
     )] = ()
-    page: Annotated[Literal["on", "off"], Setting("a page to try the model in a browser, at /")] = "on"
+    page: Annotated[Literal["on", "off"], Setting("pages to try the model, /, and look at the server, /status")] = "on"
     show_model_root: Annotated[bool, Setting(
         "/v1/models tells the checkpoint's directory, where load testers find the tokenizer; on a loopback address it "
         "always does",

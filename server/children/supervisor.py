@@ -12,7 +12,7 @@ from configs.serve import ServeConfig
 from server.children.liveness import Liveness
 from server.children.processes import END_SECONDS, Child, ChildRole, Ownership, died_of, launch
 from server.children.stacks import stacks_of
-from server.metrics import Metrics
+from server.metrics import ChildSnapshot, ChildState, Metrics
 from server.usage import ProcessUsage, usage_of
 from shm import ChannelClosed, ChannelError, Ending, Loading, Owner
 
@@ -47,6 +47,7 @@ class SupervisedChild(ABC):
         self.ready = asyncio.Event()  # set for good once the first incarnation was ready
         self.liveness = Liveness(config)
         self.failures = 0  # incarnations in a row that were not ready for STABLE_SECONDS
+        self._started: float | None = None  # the latest incarnation, by time.time()
         self._start = start
         self._receives = receives | Loading | Ending
         self._config = config
@@ -72,6 +73,20 @@ class SupervisedChild(ABC):
         ended = ProcessUsage(cpu_seconds=self._cpu_of_ended)
         return ended + usage_of(self.child.pid) if self.child is not None and self.child.alive else ended
 
+    @property
+    def child_state(self) -> ChildState:
+        """How it is now, in a word."""
+        if self.up:
+            return "up"
+        if self.crash_looping:
+            return "failing"
+        begins = self.child is not None and self.child.alive and self._ready_since is None
+        return "starting" if begins else "down"
+
+    @property
+    def snapshot(self) -> ChildSnapshot:
+        return ChildSnapshot(role=self.role, state=self.child_state, started=self._started, usage=self.usage)
+
     def tell(self, message: msgspec.Struct, *, large: bool = False) -> None:
         """Send it after all that was told before. What a dead child was told is reported by on_reaped, not here."""
         self._outbox.put_nowait((message, large))
@@ -81,7 +96,7 @@ class SupervisedChild(ABC):
     def on_started(self, child: Child) -> None:
         """A new incarnation runs; it is not ready yet."""
         self.on_unavailable()
-        self.child = child
+        self.child, self._started = child, time.time()
         self._ready_since = self._replacement = None
         self._told = {}
         self.liveness.begin(child.pid, time.monotonic())
@@ -155,7 +170,7 @@ class SupervisedChild(ABC):
                 raise StartFailed(told or f"the {self.role} could not start: {died_of(code)}")
             if self._replacement is not None:
                 log.info("%s process %d is replaced: %s", self.role, child.pid, self._replacement)
-                self._metrics.renewal(self.role)
+                self._metrics.children.renewal(self.role)
                 continue
             stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
             self.failures = 0 if stable else self.failures + 1
@@ -239,7 +254,7 @@ class SupervisedChild(ABC):
     async def _tell_hang(self, child: Child, why: str) -> None:
         """Say where it hangs while it can still be asked."""
         self.on_unavailable()
-        self._metrics.hang(self.role)
+        self._metrics.children.hang(self.role)
         log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
         stacks = await stacks_of(child.pid)
         log.error("where %s process %d hangs", self.role, child.pid, extra={"stacks": stacks})

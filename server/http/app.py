@@ -75,7 +75,9 @@ def create_app(
     requests = RequestReader(service, version)
     add_chat_routes(app, requests)
     metrics, admission = MetricsPage(service, bodies), service.admission
-    add_probe_routes(app, partial(readiness, service), metrics.made, lambda: admission.n_active, version)
+    add_probe_routes(
+        app, partial(readiness, service), metrics.made, lambda: admission.n_active, version, service.metrics.errors
+    )
     add_message_routes(app, requests)
     add_transcription_route(app, requests, origins)
     add_text_routes(app, requests)
@@ -98,7 +100,7 @@ def create_waiting_app(
     async def page() -> bytes:
         return metrics.render()
 
-    add_probe_routes(app, lambda: progress.state, page, int, version)
+    add_probe_routes(app, lambda: progress.state, page, int, version, metrics.errors)
 
     async def later(request: Request, _: Exception) -> Response:
         state, error = progress.state

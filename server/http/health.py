@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,6 +14,8 @@ from starlette.responses import Response
 from server.http.connection.request_body import BodyBudget
 from server.http.errors import error_response
 from server.http.responses import json_response
+from server.logs.formats import utc
+from server.metrics import RecentErrors
 from server.request_context import context_of
 from server.requests.refusal import Refusal, unavailable
 from server.requests.service import RequestService
@@ -28,7 +31,7 @@ ShownState = tuple[dict[str, Any], Refusal | None]  # what /health/ready shows, 
 
 def add_probe_routes(
     app: FastAPI, state_now: Callable[[], ShownState], page: Callable[[], Awaitable[bytes]],
-    n_active: Callable[[], int], version: str,
+    n_active: Callable[[], int], version: str, errors: RecentErrors,
 ) -> None:  # fmt: skip
     """What gateways and monitors ask every few seconds, some of it as vLLM has it; routes are looked up in order.
 
@@ -52,6 +55,10 @@ def add_probe_routes(
     @app.api_route("/metrics", methods=LOOK)
     async def metrics() -> Response:
         return Response(await page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.api_route("/status/errors", methods=LOOK)
+    async def last_errors() -> Response:
+        return json_response({"errors": [{**asdict(one), "time": utc(one.time)} for one in errors.newest_first()]})
 
     @app.api_route("/version", methods=LOOK)
     async def version_of_server() -> Response:
@@ -152,7 +159,7 @@ class MetricsPage:
                 ("place", service.engine.n_waiting),
                 *([("fetcher", fetcher.n_waiting)] if fetcher is not None else []),
             ],
-            children=[(child.role, child.up, child.usage) for child in (*service.workers.children, service.engine)],
+            children=[child.snapshot for child in (*service.workers.children, service.engine)],
             body_bytes=self._bodies.held,
             ready=readiness(service)[1] is None,
         )

@@ -8,10 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 FILES = Path(__file__).resolve().parent / "page"
-NAMES = {"/": "index.html"}  # other paths are a file's own name
-PATHS = frozenset({"/", *(f"/{path.relative_to(FILES).as_posix()}" for path in FILES.rglob("*") if path.is_file())} - {
-    f"/{name}" for name in NAMES.values()
-})  # fmt: skip
+NAMES = {"/": "index.html", "/status": "status.html"}  # other paths are a file's own name
+_files = {path.relative_to(FILES).as_posix() for path in FILES.rglob("*") if path.is_file()}
+PATHS = frozenset({*NAMES, *(f"/{name}" for name in _files.difference(NAMES.values()))})
 TYPES = {
     ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".png": "image/png",
     ".mp4": "video/mp4", ".wav": "audio/wav",

@@ -18,8 +18,14 @@ from server.request_context import CLIENT_LEFT, RequestContext
 log = logging.getLogger(ACCESS)
 
 UNKNOWN = "unknown"  # the route of a path that none has
+UNMATCHED = "unmatched"  # the same among the last errors
 # Asked every few seconds by those who watch a server.
-QUIET = frozenset({"/health", "/healthz", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load"})
+QUIET = frozenset(
+    {
+        "/health", "/healthz", "/health/live", "/health/ready", "/ping", "/metrics", "/status/errors", "/version",
+        "/load",
+    }
+)  # fmt: skip
 CLIENTS = frozenset(
     {"unread", "unread_full", "head_too_large", "body_timeout", "malformed"}
 )  # cut off for what the client did
@@ -46,6 +52,8 @@ def log_answer(scope: Scope, context: RequestContext, metrics: Metrics) -> None:
         if context.error is not None:
             metrics.reject(context.error)
             metrics.ended(context.error)
+            named = UNMATCHED if route == UNKNOWN else route
+            metrics.errors.add(route=named, status=context.status, code=context.error, request_id=context.id)
         else:
             for prompt in context.timings:
                 metrics.ended(prompt.reason or "abort")

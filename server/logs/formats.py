@@ -54,7 +54,13 @@ class JsonFormat(logging.Formatter):
 
 def stamp(record: logging.LogRecord) -> str:
     """When it was made: ISO 8601 in UTC, "2026-11-22T08:04:23.120Z"."""
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+    return utc(record.created)
+
+
+def utc(moment: float) -> str:
+    """A moment of time.time() in the same form."""
+    seconds, milliseconds = divmod(int(moment * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{milliseconds:03d}Z"
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def engines_that_hang_and_die(watched: Watched) -> None:
 
 
 def workers_that_die(watched: Watched) -> None:
-    watched.fires("PixelferryWorkersMissing", doing=lambda: watched.kill("worker"))
+    watched.fires("PixelferryWorkersMissing", "PixelferryProcessDown", doing=lambda: watched.kill("worker"))
 
 
 def a_small_cache(watched: Watched) -> None:

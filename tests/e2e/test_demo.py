@@ -3,10 +3,11 @@
 The whole examination is `python -m demo evaluate`; what it found stands in docs/demo-model.md.
 """
 
+import base64
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME
 from demo.exam import ROWS
 from demo.examiner import Examiner
 from tests.e2e.running import REPO, RunningServer, running
+from tests.samples.voices import firefox, safari
 
 EACH = 8  # questions of a task
 SEED = 7
@@ -46,6 +48,17 @@ def test_it_says_what_it_is(demo: RunningServer) -> None:
 )
 def test_the_first_questions_of_the_readme(demo: RunningServer, inputs: list[dict[str, str]], answer: str) -> None:
     assert demo.chat(*inputs, max_tokens=64).json()["text"] == answer
+
+
+@pytest.mark.parametrize(("browser", "kind"), [(firefox, "audio/ogg"), (safari, "audio/mp4")])
+def test_a_voice_that_a_browser_recorded_is_heard(
+    demo: RunningServer, browser: Callable[[Path], bytes], kind: str
+) -> None:
+    """As the page at / sends it; tests/samples/voices.py says what made the files."""
+    voice = base64.b64encode(browser(REPO / "examples" / "media" / "three-beeps.wav")).decode()
+    answer = demo.chat({"audio": f"data:{kind};base64,{voice}"}, {"text": "How many beeps are there?"}, max_tokens=8)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["text"] == "3" and [one["kind"] for one in answer.json()["media"]] == ["audio"]
 
 
 def test_the_example_of_answers_in_a_form(demo: RunningServer) -> None:

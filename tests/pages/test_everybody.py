@@ -76,10 +76,15 @@ def test_long_chats_stay_fluid(demo: RunningServer, opened: Open, chromium: Any,
     after = [
         one for one in events if one["ts"] > first and one.get("tid") == main["tid"] and "tdur" in one
     ]  # one that was cut off has none
-    scripts = [one["tdur"] / 1000 for one in after if one["name"] in ("RunMicrotasks", "FunctionCall")]
-    tasks = [one["tdur"] / 1000 for one in after if one["name"] == "ThreadControllerImpl::RunTask"]
+    scripts = [spent(one) for one in after if one["name"] in ("RunMicrotasks", "FunctionCall")]
+    tasks = [spent(one) for one in after if one["name"] == "ThreadControllerImpl::RunTask"]
     print(f"{len(scripts)} scripts of at most {max(scripts):.1f} ms; with its layout {max(tasks):.1f} ms at most")
     assert len(scripts) > 50 and max(scripts) < 50
+
+
+def spent(event: dict[str, Any]) -> float:
+    """Milliseconds of thread time; some events of a microsecond have none in the trace, and count with their time."""
+    return float(event.get("tdur", event["dur"])) / 1000
 
 
 def endless_of(body: str) -> str:

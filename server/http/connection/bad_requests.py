@@ -10,7 +10,7 @@ import msgspec
 
 from server.http.errors import body_of, code_of, status_of
 from server.logs.access import address_of
-from server.metrics import Metrics
+from server.metrics import MALFORMED, Metrics
 from server.requests.refusal import Refusal
 
 log = logging.getLogger("pixelferry.http")
@@ -59,6 +59,7 @@ class BadRequests:
         body = msgspec.json.encode(body_of(refusal, request_id))
         self._metrics.malformed(status)
         self._metrics.reject(code_of(refusal))
+        self._metrics.errors.add(route=MALFORMED, status=status, code=code_of(refusal), request_id=request_id)
         self._warn(refusal.message, transport)
         return (HEAD % (status, request_id, len(body))).encode() + body
 

@@ -9,7 +9,7 @@ from server.http.errors import MAX_PARAM, anthropic_type, kind_of_error
 from server.http.middleware.key_limits import RATE_HEADERS
 from server.http.openapi.answers import AnswerPart
 
-# By status, what it means and its codes; "" is null. The codes of both lists of server/metrics.py stand here or below.
+# By status, what it means and its codes; "" is null. The codes of server/metrics/codes.py stand here or below.
 FAILURES: Mapping[int, tuple[str, Mapping[str, str]]] = {
     400: (
         "The chat, a field or the head of the request is wrong; `param` names the field.",

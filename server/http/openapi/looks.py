@@ -1,12 +1,14 @@
 """Routes that gateways, monitors and people look at, as the document tells them: probes, metrics, models, pages."""
 
-from typing import Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
 from server.http.openapi.answers import AnswerPart, Missing, ServedModel, ServedModels
 from server.http.openapi.described import LOOK, DescribedRoute
 from server.http.openapi.failures import ERROR_TYPES, UNANSWERED
+from server.metrics import KEPT
 
 
 class Alive(AnswerPart):
@@ -33,6 +35,18 @@ class HowFar(AnswerPart):
     waiting: int | Missing = None
     bytes_done: int | Missing = None
     bytes_total: int | Missing = None
+
+
+class ErrorSeen(AnswerPart):
+    time: Annotated[datetime, Field(description="When the request ended, UTC.")]
+    route: str = Field(description="Its template; `unmatched`: no route has the path; `malformed`: no HTTP.")
+    status: int = Field(description="Of the answer: of a stream that broke off, 200; 499: none began.")
+    code: str = Field(description="The error's code, or its kind where it has none.")
+    id: str = Field(description="Ours, by which the log can be searched.")
+
+
+class ErrorsSeen(AnswerPart):
+    errors: list[ErrorSeen] = Field(max_length=KEPT, description="The newest first.")
 
 
 class ServerVersion(AnswerPart):
@@ -62,6 +76,10 @@ ROUTES = (
         path="/metrics", tag="probes", summary="Metrics, as Prometheus reads them", media_type="text/plain",
         told="`mm_rejected` and `request_success` count errors by their codes. Some are never an answer's: "
         f"{_unanswered}.",
+    ),
+    DescribedRoute(
+        path="/status/errors", tag="probes", summary="The last errors of requests", answer=ErrorsSeen,
+        told="They hold nothing that a client wrote. Errors of probes are not among them.",
     ),
     DescribedRoute(path="/version", tag="probes", summary="The version of Pixelferry", answer=ServerVersion),
     DescribedRoute(path="/load", tag="probes", summary="How many requests are here", answer=ServerLoad),

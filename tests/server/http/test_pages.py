@@ -9,7 +9,7 @@ import pytest
 
 from server.http.app import create_app
 from server.http.middleware.keys import ApiKeys, digest_of
-from server.http.pages import FILES, PATHS
+from server.http.pages import FILES, NAMES, PATHS
 from tests.server.http.exchanges import behind_guard, bodies
 
 CODE = {".html", ".css", ".js"}
@@ -28,7 +28,7 @@ async def test_a_file_is_open_and_lets_nothing_else_in(path: str) -> None:
     keys = ApiKeys((digest_of("sk-geheim"),), None)
     async with client(keys=keys) as http:
         answer = await http.get(path)
-        assert answer.status_code == 200 and answer.content == (FILES / (path[1:] or "index.html")).read_bytes()
+        assert answer.status_code == 200 and answer.content == (FILES / NAMES.get(path, path[1:])).read_bytes()
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy and "unsafe" not in policy and "*" not in policy
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -47,6 +47,7 @@ async def test_a_file_is_open_and_lets_nothing_else_in(path: str) -> None:
 
 @pytest.mark.anyio
 async def test_pages_can_be_turned_off() -> None:
+    assert {"/", "/status", "/status.js", "/samples/shapes.png"} < PATHS and "/index.html" not in PATHS
     async with client(page=False) as http:
         assert {(await http.get(path)).status_code for path in PATHS} == {404}
 

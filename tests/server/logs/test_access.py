@@ -36,7 +36,9 @@ def lines(caplog: Caplog) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
-PROBES = ("/health", "/healthz", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load")
+PROBES = (
+    "/health", "/healthz", "/health/live", "/health/ready", "/ping", "/metrics", "/status/errors", "/version", "/load",
+)  # fmt: skip
 
 
 class Turned:
