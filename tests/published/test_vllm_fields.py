@@ -100,7 +100,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "mm_processor_kwargs": ({}, {"mm_processor_kwargs": {"max_pixels": 3136 * 4}}),
 }
 BY_HAND = {"model", "stream", "stream_options", "skip_special_tokens", "ignore_eos"}  # each has a test below
-ELSEWHERE = {"cache_salt", "echo", *TOOLS}  # tests/e2e, and tests/server/http/routes/test_chat_completions.py
+ELSEWHERE = {"cache_salt", "echo", "include_reasoning", *TOOLS}  # tests/e2e, tests/server/http/routes
 
 
 def test_every_honoured_field_is_looked_at() -> None:
