@@ -117,8 +117,11 @@ class RequestService:
                 await others.wait(i, prepared)
                 timings.prompt(prepared)
                 seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
-                thought_end = self.card.thought_end(request.chat, prepared.input_ids)
-                check_thought(request, thought_end)
+                thought_end = None
+                if self.card.thoughts is not None:
+                    thought_end = self.card.thought_end(request.chat, prepared.input_ids)
+                if request.wants_thoughts:
+                    check_thought(request, thought_end)
                 own = replace(sampling, max_tokens=min(sampling.max_tokens, room), seed=seed, thought_end=thought_end)
                 generate = Generate(
                     prepared=prepared, sampling=own, grammar=grammar, scores_prompt=request.scores_prompt,

@@ -131,7 +131,12 @@ class CompletionSerializer:
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
         choices = LazyList(lambda: (self._choice(index, whole) for index, whole in enumerate(answers)))
-        counts = usage(prepared, n_tokens, self._asked.context, n_reasoning=thought_tokens(answers))
+        counts = usage(
+            prepared,
+            n_tokens,
+            self._asked.context,
+            n_reasoning=thought_tokens(answers) if answers[0].n_thought else None,
+        )
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts} | self._ids_of(prepared)
 
     def _choice(self, index: int, whole: Delta) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class NativeSerializer:
     _n_reasoning: int | None = None  # tokens of thoughts so far; None: no answer began in one
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
-        counts = self._counts(prepared, n_tokens, thought_tokens(answers))
+        counts = self._counts(prepared, n_tokens, thought_tokens(answers) if answers[0].n_thought else None)
         if self.n == 1:
             return {"id": self.answer_id, **self._body(answers[0]), **counts}
         bodies = LazyList(lambda: ({"index": i, **self._body(whole)} for i, whole in enumerate(answers)))
