@@ -64,7 +64,7 @@ def test_a_server_answers_as_transformers(layout: Layout, tmp_path: Path, shm_ro
     check(answers, references, path)
 
 
-@pytest.mark.parametrize("name", ["transformers", "published", "published-6B"])
+@pytest.mark.parametrize("name", ["transformers", "published"])
 def test_a_server_of_tiles_answers_as_transformers(name: str, tmp_path: Path, shm_root: Path) -> None:
     """In a layout that transformers does not load, too: its reference has the same weights."""
     setup = tiled.setup_of(tiled.case_of(tmp_path, **tiled.CASES[name]), tmp_path / "reference", tiled.MEMBERS)

@@ -49,7 +49,7 @@ MEMBERS: dict[str, Parts] = {
     "small": [picture(40, 41, 2), "red, green or blue?"],
     "three": [picture(60, 170, 2), "red", picture(90, 60, 3), picture(200, 120, 4), QUESTION],
     "film": ["look: ", clip(FILM), "what is in it?"],
-    "both": [picture(90, 60, 5), "and", clip(SHORT), clip(FILM, num_frames=3), "answers"],
+    "both": [picture(90, 60, 5), "and", clip(SHORT), clip(FILM, fps=0.75), "answers"],
 }
 
 
@@ -144,8 +144,8 @@ def test_several_answers(setups: Callable[[str], Setup], tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def path(setups: Callable[[str], Setup]) -> Path:
-    return setups("transformers").path
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_internvl(tmp_path_factory.mktemp("pixels") / "tiny")
 
 
 SIZES = [

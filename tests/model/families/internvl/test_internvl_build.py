@@ -1,0 +1,84 @@
+"""What an InternVL's directory may not say, by the message that ends the start; and its length and ends of answers."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from model.registry import family_of
+from server.requests.model_card import read_model_card
+from tests.parity.harness import load_ours
+from tests.published.edits import edit_json
+from tests.published.layouts import config_of
+from tests.tiny.internvl import write_internvl, write_published_internvl
+
+
+def both(path: Path) -> tuple[Path, Path]:
+    twin = write_internvl(path / "twin")
+    return twin, write_published_internvl(path / "published", twin)
+
+
+def start(path: Path) -> None:
+    checkpoint = Checkpoint(path)
+    family = family_of(checkpoint)
+    family.pixels(checkpoint)
+    family.host(checkpoint, 1 << 24)
+    load_ours(path)
+
+
+def at(*keys: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(values: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            values = values[key]
+        values[keys[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "words"),
+    [
+        (("llm_config", "model_type"), "internlm2", "model_type = 'internlm2' is not supported"),
+        (("llm_config", "model_type"), "qwen3", "model_type = 'qwen3' is not supported"),
+        (("llm_config", "rope_scaling"), {"type": "yarn", "factor": 2.0}, "'yarn' is not supported"),
+        (("vision_config", "norm_type"), "batch", "norm_type = 'batch'"),
+        (("min_dynamic_patch",), 2, "min_dynamic_patch = 2"),
+        (("template",), "internlm2-chat", "template = 'internlm2-chat'"),
+        (("select_layer",), -2, "select_layer = -2"),
+        (("pad2square",), True, "pad2square = True"),
+        (("ps_version",), "v1", "ps_version = 'v1'"),
+        (("downsample_ratio",), 0.25, "downsample_ratio = 0.25"),
+        (("force_image_size",), 448, "force_image_size = 448"),
+    ],
+)
+def test_published_keys_that_are_refused(tmp_path: Path, keys: tuple[str, ...], value: Any, words: str) -> None:
+    _, path = both(tmp_path)
+    start(path)
+    with pytest.raises(CheckpointError, match=words):
+        start(edit_json(path, at(*keys, value=value)))
+
+
+@pytest.mark.parametrize(
+    ("file", "keys", "value", "words"),
+    [
+        ("config.json", ("vision_config", "use_mean_pooling"), False, "use_mean_pooling = False"),
+        ("config.json", ("vision_feature_layer",), -2, "vision_feature_layer = -2"),
+        ("config.json", ("vision_config", "image_size"), [56, 84], "image_size .* is no square"),
+        ("config.json", ("vision_config", "image_size"), 70, "no even number of patches"),
+        ("processor_config.json", ("image_seq_length",), 256, "image_seq_length = 256"),
+        ("preprocessor_config.json", ("size", "height"), 384, "height = 384"),
+        ("preprocessor_config.json", ("min_patches",), 2, "min_patches = 2"),
+    ],
+)
+def test_keys_that_are_refused(tmp_path: Path, file: str, keys: tuple[str, ...], value: Any, words: str) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        start(edit_json(write_internvl(tmp_path), at(*keys, value=value), file))
+
+
+def test_length_and_ends_of_answers(tmp_path: Path) -> None:
+    for path in both(tmp_path):
+        card = read_model_card(config_of(path))
+        assert card.max_model_len == 8192
+        assert card.defaults.eos_ids == (card.tokenizer.special["<|im_end|>"],)
