@@ -153,7 +153,7 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
         "absent with --device npu or cuda", 3136, 1 << 28, "pixels",
     )] = 1280 * 28 * 28
     # Not a setting: the checkpoint's own bound of a picture takes the place of a lower one, or only one that has tiles.
-    own_pixels: Literal["never", "tiles", "always"] = "never"
+    own_pixels: Literal["never", "tiles", "always"] = "tiles"
     max_frames: Annotated[int, Setting(
         "frames of one video that reach the model; also the longest list of frames", 2, 16384, "frames"
     )] = 768

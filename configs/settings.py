@@ -200,8 +200,11 @@ def _build(values: dict[str, Any], traces: TraceConfig) -> ServeConfig:
     for setting in SETTINGS:
         if setting.name in values:
             sections[setting.section][setting.field] = values[setting.name]
-    if "max_pixels" not in values:
-        sections["media"]["own_pixels"] = "always" if sections["engine"].get("device") in FAST_DEVICES else "tiles"
+    if "max_pixels" in values:  # a profile that says the default changes nothing
+        default = next(setting.default for setting in SETTINGS if setting.name == "max_pixels")
+        sections["media"]["own_pixels"] = "tiles" if values["max_pixels"] == default else "never"
+    elif sections["engine"].get("device") in FAST_DEVICES:
+        sections["media"]["own_pixels"] = "always"
     config = ServeConfig(model=_model(**sections.pop("model", {})), traces=traces, **sections.pop("", {}))
     parts = {name: replace(getattr(config, name), **given) for name, given in sections.items()}
     config = replace(config, **parts)

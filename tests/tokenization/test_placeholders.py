@@ -25,7 +25,7 @@ def processor(said: dict[str, list[int] | str]) -> Any:
 
     return SimpleNamespace(
         modalities=frozenset(said),
-        placeholders=PADS,
+        marks=PADS,
         origins={"chat template": "a.json"},
         fit=lambda chat: chat,
         render=render,

@@ -97,6 +97,7 @@ class CounterDouble:
 
     def __init__(self) -> None:
         self.counted: list[str] = []
+        self.children = self
 
     def restart(self, role: str) -> None:
         self.counted.append("restart")

@@ -29,6 +29,8 @@ class ClockDouble:
     def monotonic(self) -> float:
         return self.now
 
+    time = monotonic
+
     async def passes(self, true: Callable[[], Any] = lambda: True, *, does: Callable[[], Any] = lambda: None) -> None:
         """Let time pass until it is so, with this done again and again."""
 
