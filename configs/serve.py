@@ -64,8 +64,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
         "that has asked for nothing for longest, and is a 503 when all are busy", 1, 1 << 20,
     )] = 8192
     receive_seconds: Annotated[float, Setting(
-        "how long a request's head may take, and how long its body may stand still; then it is a 408",
-        1, 3600, "seconds",
+        "how long a request's head may take, and how long its body may stand still; then a 408", 1, 3600, "seconds"
     )] = 30.0
     receive_rate: Annotated[int, Setting(
         "least rate of a body; one that is receive_seconds behind it is a 408",
@@ -287,9 +286,11 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         "how long a request waits while no worker, or no engine, is up; then it is a 503", 1, 86400, "seconds"
     )] = 60.0
     step_seconds: Annotated[float, Setting(
-        "how long one engine step or worker job may take; each token, patch and media item adds to it",
-        1, 86400, "seconds",
+        "how long one engine step or worker job may take; each token, patch and medium adds to it", 1, 86400, "seconds"
     )] = 60.0
+    parent_descriptor: Annotated[int | None, Setting(
+        "inherited pipe or socket: once nobody holds its other end, the server ends at once", 3, 1 << 20
+    )] = None
     canary_seconds: Annotated[float, Setting(
         "an engine that gave nobody a token for so long is asked for one by the server itself; 0: never",
         0, 3600, "seconds",

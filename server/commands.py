@@ -27,6 +27,7 @@ from server.hub.fetch import with_checkpoint
 from server.listening import listen
 from server.logs.setup import complain, set_up
 from server.logs.stderr import queued_stderr
+from server.parent_watch import watch_parent
 from server.requests.model_card import ModelCard, read_model_card
 from server.run import serve, while_downloading
 from server.selftest.command import selftest
@@ -105,6 +106,8 @@ def run_server(argv: list[str]) -> int:
     with queued_stderr() as stderr:
         set_up(config.log, "server")
         try:
+            if config.parent_descriptor is not None:
+                watch_parent(config.parent_descriptor)
             root = default_root() if config.shm.root is None else private_root(config.shm.root)
             read, sock = partial(with_model, config), None
             if config.model.wanted is None:
