@@ -17,6 +17,7 @@ from configs.setting import SettingsError
 from configs.settings import load_config
 from configs.version import version
 from server import model_table
+from server.children.parent_watch import watch_parent
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
 from server.doctor.command import doctor, look
@@ -27,7 +28,6 @@ from server.hub.fetch import with_checkpoint
 from server.listening import listen
 from server.logs.setup import complain, set_up
 from server.logs.stderr import queued_stderr
-from server.parent_watch import watch_parent
 from server.requests.model_card import ModelCard, read_model_card
 from server.run import serve, while_downloading
 from server.selftest.command import selftest

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from configs.settings import REPO
+from server.children.parent_watch import watch_parent
 from server.children.supervisor import StartFailed
-from server.parent_watch import watch_parent
 from tests.e2e.running import PROGRAM, SMALL, children_of, command_line, is_gone, until
 
 SECONDS = 15.0  # in which a server is gone, and in 35 its memory
@@ -29,7 +29,7 @@ server.wait()
 # A process that watches, does what it is told to, and never looks whether it should end.
 DEAF = """
 import os, signal, sys, time
-from server import parent_watch
+from server.children import parent_watch
 parent_watch.END_SECONDS = 1.0
 {prepared}
 parent_watch.watch_parent(int(sys.argv[1]))
