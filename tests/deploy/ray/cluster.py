@@ -16,18 +16,8 @@ HEAD, SECOND = "10.88.0.1", "10.88.0.2"
 PORT = 6390
 URL = "http://127.0.0.1:8000"
 CPU = (
-    "--device",
-    "cpu",
-    "--kv-cache-mib",
-    "64",
-    "--threads",
-    "1",
-    "--workers",
-    "1",
-    "--drain-seconds",
-    "10",
-    "--allow-media-root",
-    "examples/media",
+    *("--device", "cpu", "--kv-cache-mib", "64", "--threads", "1", "--workers", "1", "--drain-seconds", "10"),
+    *("--allow-media-root", "examples/media", "--pulse-seconds", "5"),
 )
 CONFIG = {
     "proxy_location": "HeadOnly",

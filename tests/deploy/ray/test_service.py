@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.deploy.ray.cluster import SECOND, URL, Cluster, cluster_in
-from tests.e2e.running import REPO, children_of, is_gone, until
+from tests.e2e.running import REPO, children_of, command_line, is_gone, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 EXAMPLES = ("chat.sh", "chat_openai.py", "modalities.sh", "modalities_openai.py", "structured.py", "tools.py")
@@ -115,6 +115,27 @@ def test_a_stream_comes_as_it_is_made_and_ends_when_its_client_leaves(cluster: C
         next(stream)
         until("a replica says that it runs", lambda: metric(cluster, "pixelferry:num_requests_running{") == 1, 10)
     until("the replica knows", lambda: metric(cluster, "pixelferry:num_requests_running{") == 0, 10)
+
+
+def test_a_hung_engine_costs_nobody_an_answer(cluster: Cluster) -> None:
+    """Its server kills it and says so; what it had not begun is tried at the other replica."""
+    retries = metric(cluster, "pixelferry:ingress_retries_total")
+    asked = [chat(f"What is {n} + {n}?") for n in range(12)]
+
+    def answer(body: dict[str, Any]) -> str:
+        response = cluster.http.post("/v1/chat/completions", json=body)
+        assert response.status_code == 200, response.text
+        return str(response.json()["choices"][0]["message"]["content"])
+
+    expected = [answer(body) for body in asked]
+    server = next(iter(cluster.servers().values()))
+    [engine] = [child for child in children_of(server) if "engine" in command_line(child).split("\0")]
+    os.kill(engine, signal.SIGSTOP)
+    with ThreadPoolExecutor(len(asked)) as pool:
+        assert list(pool.map(answer, asked)) == expected
+    assert metric(cluster, "pixelferry:ingress_retries_total") > retries
+    assert server in cluster.servers().values(), "the replica lives: its server mends it"
+    until("both replicas answer again", cluster.whole, 60, 0.5)
 
 
 def test_a_killed_replica_costs_nobody_more_than_its_own_stream(cluster: Cluster) -> None:
