@@ -64,3 +64,25 @@ def test_serve_takes_it() -> None:
     assert built._bound_deployment.name == "Ingress"
     with pytest.raises(ValueError, match="--port: stands in"):
         app.app(app.Options(server=("--port=9",)))
+
+
+def test_the_ray_service_deploys_the_same() -> None:
+    """But for the address of Serve's proxy: in a pod it is the pod's, before which a NetworkPolicy stands."""
+    service, policy = yaml.safe_load_all((REPO / "deploy/ray/rayservice.yaml").read_text(encoding="utf-8"))
+    config = yaml.safe_load(service["spec"]["serveConfigV2"])
+    assert config == {**CONFIG, "http_options": {**CONFIG["http_options"], "host": "0.0.0.0"}}
+    cluster = service["spec"]["rayClusterConfig"]
+    [workers] = cluster["workerGroupSpecs"]
+    assert cluster["rayVersion"] in (REPO / "constraints/cpu.txt").read_text(encoding="utf-8")
+    autoscaling = deployment("Replica")["autoscaling_config"]
+    assert workers["maxReplicas"] == autoscaling["max_replicas"], "a pod has one card, and a replica takes one"
+    longest = max(deployment(name)["graceful_shutdown_timeout_s"] for name in ("Ingress", "Replica"))
+    assert workers["template"]["spec"]["terminationGracePeriodSeconds"] > longest
+    for group in (cluster["headGroupSpec"], workers):
+        pod = group["template"]
+        assert pod["metadata"]["labels"] == policy["spec"]["podSelector"]["matchLabels"]
+        env = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
+        assert env["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] == "deploy.ray.proxy:middlewares"
+        assert pod["spec"]["shareProcessNamespace"], "its first process reaps"
+    everybody = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
+    assert [port["port"] for rule in everybody for port in rule["ports"]] == [CONFIG["http_options"]["port"]]
