@@ -66,7 +66,13 @@ class Cluster:
             *("ray", "start", "--node-ip-address", address, "--num-cpus", "1", "--object-store-memory", "100000000"),
             *("--disable-usage-stats", *place),
         ]
-        subprocess.run(command, cwd=REPO, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=180)
+        for _ in range(3):  # Ray gives its raylet 30 s, which a machine that others use may not keep to
+            done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=180)
+            if done.returncode == 0:
+                return
+            if address == HEAD:
+                subprocess.run(["ray", "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)
+        raise AssertionError(done.stdout + done.stderr)
 
     def servers(self) -> dict[str, int]:
         """The server's process of each replica, by the replica's id, as its command line tells them."""
