@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test faults families test-npu layouts clients contract vllm-tests pages exam exam-tests long check fmt docs wheels embedded media resaved known bench-preprocess
+.PHONY: help venv serve test faults families test-npu layouts clients contract vllm-tests pages exam exam-tests test-ray long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make vllm-tests           vLLM's own HTTP tests, unchanged, against running servers"
 	@echo "make pages                the page at / in Chromium, where there is one"
 	@echo "make exam                 the independent exam of the embedded model through a running server (ARGS=\"--base-url URL\")"
+	@echo "make test-ray             the service on a cluster of Ray with two nodes (needs root: namespaces)"
 	@echo "make long                 the tests that take longer"
 	@echo "make check                formatting, lint, types, import law, docs map, wheels of the pins"
 	@echo "make fmt                  format, and mend what ruff can"
@@ -133,6 +134,19 @@ exam: build/exam
 
 exam-tests: build/exam
 	PYTHONPATH=build/exam $(BIN)/python -m pytest tests/benchmarks/independent_exam $(ARGS)
+
+# Ray beside .venv's packages, which a .pth lends it: the extra `ray` without a second torch.
+build/ray/.made: constraints/cpu.txt $(STAMP)
+	@echo "making build/ray: downloads about 40 packages, 350 MB once unpacked; 1 to 2 minutes"
+	rm -rf build/ray
+	$(BIN)/python -m venv build/ray
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > build/ray/server.pth
+	mv build/ray/server.pth "$$(build/ray/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")"
+	build/ray/bin/python -m pip install --quiet $(PIP_ARGS) --constraint constraints/cpu.txt 'ray[serve]==2.60.0'
+	@touch $@
+
+test-ray: build/ray/.made
+	$(BIN)/python -m tests.deploy.ray.run $(ARGS)
 
 long: $(STAMP) build/reference build/schemas
 	$(BIN)/python -m pytest -m long --timeout 3600 -o faulthandler_timeout=0 $(ARGS)

@@ -64,8 +64,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
         "that has asked for nothing for longest, and is a 503 when all are busy", 1, 1 << 20,
     )] = 8192
     receive_seconds: Annotated[float, Setting(
-        "how long a request's head may take, and how long its body may stand still; then it is a 408",
-        1, 3600, "seconds",
+        "how long a request's head may take, and how long its body may stand still; then a 408", 1, 3600, "seconds"
     )] = 30.0
     receive_rate: Annotated[int, Setting(
         "least rate of a body; one that is receive_seconds behind it is a 408",
@@ -167,8 +166,7 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
         "pixels of all frame pairs of one video after resizing: frames / 2 x height x width", 3136, 1 << 32, "pixels"
     )] = 90_316_800
     max_audio_seconds: Annotated[float, Setting(
-        "length of one sound, also of a video's; decoding a longer one stops there and it is refused",
-        1, 86400, "seconds",
+        "length of one sound, also of a video's; a longer one is decoded so far, and refused", 1, 86400, "seconds"
     )] = 600.0
     max_effort_pixels: Annotated[int, Setting(
         "work that decoding all media of one request may take, in pixels of a photograph that are decoded and resized, "
@@ -287,12 +285,13 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
         "how long a request waits while no worker, or no engine, is up; then it is a 503", 1, 86400, "seconds"
     )] = 60.0
     step_seconds: Annotated[float, Setting(
-        "how long one engine step or worker job may take; each token, patch and media item adds to it",
-        1, 86400, "seconds",
+        "how long one engine step or worker job may take; each token, patch and medium adds to it", 1, 86400, "seconds"
     )] = 60.0
+    parent_descriptor: Annotated[int | None, Setting(
+        "inherited pipe or socket: once nobody holds its other end, the server ends at once", 3, 1 << 20
+    )] = None
     canary_seconds: Annotated[float, Setting(
-        "an engine that gave nobody a token for so long is asked for one by the server itself; 0: never",
-        0, 3600, "seconds",
+        "an engine that gave nobody a token for so long is asked for one by the server; 0: never", 0, 3600, "seconds"
     )] = 30.0
     canary_deadline_seconds: Annotated[float, Setting(
         "an engine that owes such a token and does no work for so long is not ready; three times in a row, and it is "

@@ -28,7 +28,9 @@ class ConstraintSet:
 
 SETS = (
     ConstraintSet(path="constraints/ascend.txt", needed=("npu",), optional=("hub", "modelscope", "otel")),
-    ConstraintSet(path="constraints/cpu.txt", needed=(), optional=("hub", "modelscope", "otel", "train", "test")),
+    ConstraintSet(
+        path="constraints/cpu.txt", needed=(), optional=("hub", "modelscope", "otel", "ray", "train", "test")
+    ),
 )
 
 

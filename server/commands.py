@@ -17,6 +17,7 @@ from configs.setting import SettingsError
 from configs.settings import load_config
 from configs.version import version
 from server import model_table
+from server.children.parent_watch import watch_parent
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
 from server.doctor.command import doctor, look
@@ -105,6 +106,8 @@ def run_server(argv: list[str]) -> int:
     with queued_stderr() as stderr:
         set_up(config.log, "server")
         try:
+            if config.parent_descriptor is not None:
+                watch_parent(config.parent_descriptor)
             root = default_root() if config.shm.root is None else private_root(config.shm.root)
             read, sock = partial(with_model, config), None
             if config.model.wanted is None:

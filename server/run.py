@@ -289,7 +289,8 @@ async def serve(
             http = msgspec.structs.replace(config.http, max_connections=most)
             config = msgspec.structs.replace(config, engine=engine, http=http)
             tell(describe(config, card, root, pool_bytes, threads))
-            if exposed(sock) and not config.http.show_model_root:
+            # Who started it may pass its answers on.
+            if (exposed(sock) or config.parent_descriptor is not None) and not config.http.show_model_root:
                 card = replace(card, root=card.name)  # no path of this machine goes to others
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)

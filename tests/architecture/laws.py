@@ -10,7 +10,7 @@ from pathlib import Path
 from tokenize import COMMENT, generate_tokens
 
 ROOMS = ("server", "model", "tokenization", "shm", "configs")
-CODE = (*ROOMS, "tests", "benchmarks", "demo", "docs", "examples", "constraints")
+CODE = (*ROOMS, "tests", "benchmarks", "demo", "deploy", "docs", "examples", "constraints")
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
 MAX_MODULES = 15  # directly in one folder of a room

@@ -85,8 +85,8 @@ def test_every_setting_is_documented(setting: object) -> None:
 
 
 def test_every_bound_stands_in_one_table_with_its_default() -> None:
-    """All settings that are numbers, but those that say how much there is of something."""
-    amounts = {"port", "workers", "threads", "block_size"}
+    """All settings that are numbers, but those that say how much there is of something, or which one it is."""
+    amounts = {"port", "workers", "threads", "block_size", "parent_descriptor"}
     table = read("docs/operations.md").partition("\n## Bounds\n")[2].partition("\n### ")[0]
     told = dict(re.findall(r"`--([a-z-]+)` \(([^;,)]*(?:,\d{3})*)", table))
     bounds = [one for one in SETTINGS if one.low is not None and one.name not in amounts]
@@ -115,7 +115,7 @@ def test_every_dependency_is_pinned() -> None:
     runtime = {name_of(line) for line in PROJECT["dependencies"]}
     tests = {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
     extras = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
-    assert runtime | tests | extras <= pins("constraints/cpu.txt").keys()
+    assert runtime | tests | extras | {"ray"} <= pins("constraints/cpu.txt").keys()
     npu = {name_of(line) for line in PROJECT["optional-dependencies"]["npu"]}
     assert runtime | extras | npu <= pins("constraints/ascend.txt").keys()
     assert "torch==2.13.0" in pins("constraints/cpu.txt")["torch"]
@@ -133,8 +133,9 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     declared = {name_of(line) for line in PROJECT["dependencies"]} - {"tomli"}
     optional = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
     assert imported == declared | optional
-    others = third_parties(REPO, ("tests", "benchmarks", "demo", "docs", "examples", "constraints"))
-    for_tests = projects(others) - of_clients() - pins("benchmarks/independent_exam/requirements.txt").keys()
+    others = third_parties(REPO, ("tests", "benchmarks", "demo", "deploy/ray", "docs", "examples", "constraints"))
+    apart = {"ray", *pins("benchmarks/independent_exam/requirements.txt")}  # environments of their own
+    for_tests = projects(others) - of_clients() - apart
     assert for_tests - {"tomli"} <= declared | {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
 
 

@@ -22,6 +22,7 @@ npu = ["chip-part"]
 hub = ["hub-part"]
 otel = []
 modelscope = []
+ray = []
 train = []
 test = []
 """

@@ -73,7 +73,7 @@ def messages_of(parts: Sequence[Any]) -> list[dict[str, Any]]:
 
 def decoded(content: bytes, indices: Sequence[int]) -> list[Image.Image]:
     with av.open(BytesIO(content), "r") as file:
-        frames = [frame.to_image() for frame in file.decode(video=0)]
+        frames: list[Image.Image] = [frame.to_image() for frame in file.decode(video=0)]  # type: ignore[no-untyped-call]
     return [frames[i] for i in indices]
 
 

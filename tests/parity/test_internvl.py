@@ -100,7 +100,8 @@ def setup_of(case: Case, root: Path, members: Mapping[str, Parts]) -> Setup:
 
 def opened(path: Path, parts: Parts) -> list[Any]:
     """Pictures, and of clips the frames that our host half chooses."""
-    host, found = host_of(path), []
+    host = host_of(path)
+    found: list[Any] = []
     for part in parts:
         if isinstance(part, Media):
             content = FILM if part.source == clip(FILM).source else SHORT

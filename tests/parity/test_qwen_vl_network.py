@@ -92,6 +92,7 @@ def test_every_stage_of_the_tower(model: MultimodalLM) -> None:
     tower = tower_of(model)
     x = tower.embed(torch.from_numpy(pixels_of(processor_at(), "cat_300x420.png")[0]))
     assert_stage(x[::8], VISION["stage/conv1"])
+    assert tower.norm is not None
     x = tower.norm(x + tower.positions)
     assert_stage(x[::8], VISION["stage/ln_pre"])
     for i, block in enumerate(tower.blocks):

@@ -1,0 +1,121 @@
+"""The application for Ray Serve: `serve run deploy.ray.app:app`, or `serve deploy` with deploy/ray/serve.yaml."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from configs.settings import load_config
+from deploy.ray.forwarding import ForwardedRequest, Head, Piece, ReplicaFailed
+from deploy.ray.ingress import Ingress
+from deploy.ray.replica import Replica
+from deploy.ray.router import ContentRouter
+from deploy.ray.server_process import LOOK_SECONDS, OURS
+
+INGRESS_REQUESTS = 65536  # at once: at least the sum of all replicas', or Serve's proxy holds requests back
+END_SECONDS = 30.0  # beside the drain: children end, and shared memory is given back
+
+
+class Options(BaseModel, extra="forbid"):
+    """`args` of the application in serve.yaml."""
+
+    model: str | None = None  # as `--model` takes it; a directory need be on the nodes of replicas alone
+    server: tuple[str, ...] = ()  # further flags of `pixelferry serve`, of each replica
+    allowed_hosts: tuple[str, ...] | Literal["any"] = ()  # names that clients use beside localhost
+    routing: Literal["content", "least_in_flight"] = "content"
+
+
+class HandledReplicas:
+    """The replicas behind Serve's handle; what Ray says of their deaths is ReplicaFailed."""
+
+    def __init__(self, handle: "DeploymentHandle[Any]") -> None:
+        self._handle = handle
+        self._streaming = handle.options(stream=True, method_name="forward")
+
+    async def forward(self, request: ForwardedRequest) -> AsyncGenerator[Piece, None]:
+        """As Replicas has it."""
+        response = self._streaming.remote(request)
+        try:
+            async for piece in response:
+                yield piece
+        except (RayError, RayServeException, ReplicaFailed) as error:
+            raise ReplicaFailed(type(error).__name__) from error
+        finally:
+            response.cancel()
+
+    async def ask_all(self, request: ForwardedRequest) -> Sequence[tuple[str, Head, bytes]]:
+        """As Replicas has it."""
+        try:
+            asked = self._handle.broadcast("look", request)
+            answers = await asked.results_async(timeout_s=2 * LOOK_SECONDS, return_exceptions=True)
+        except (RayServeException, TimeoutError):
+            return []
+        return [answer for answer in answers if isinstance(answer, tuple)]
+
+
+class Front:
+    """What Serve calls for each request: an ASGI application as a response that makes itself."""
+
+    def __init__(self, replicas: "DeploymentHandle[Any]", options: Options) -> None:
+        config = load_config(options.server).http
+        hosts = None if options.allowed_hosts == "any" else frozenset((*options.allowed_hosts, *config.allowed_hosts))
+        self._ingress = Ingress(
+            HandledReplicas(replicas),
+            max_body_bytes=config.max_body_bytes,
+            max_inflight_bytes=config.max_inflight_bytes,
+            hosts=hosts,
+        )
+
+    async def __call__(self, request: Request) -> Response:
+        return IngressResponse(self._ingress)
+
+
+class IngressResponse(Response):
+    """The ingress's answer."""
+
+    def __init__(self, ingress: Ingress) -> None:
+        super().__init__()
+        self._ingress = ingress
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._ingress(scope, receive, send)
+
+
+def app(options: Options) -> serve.Application:
+    """Two deployments. serve.yaml sets their numbers, their cards and what else an operator decides.
+
+    Raises SettingsError for flags that a server would refuse, and ValueError for those that a replica sets itself.
+    """
+    config = load_config(options.server)
+    for flag in (*OURS, "--model"):
+        if any(word.partition("=")[0] == flag for word in options.server):
+            raise ValueError(f"{flag}: stands in `args.model`, or each replica gives its server its own")
+    flags = [*options.server, *(() if options.model is None else ("--model", options.model))]
+    replicas = serve.deployment(
+        Replica,
+        name="Replica",
+        max_ongoing_requests=config.http.max_requests + 64,  # beyond the server's own bound it says so itself
+        graceful_shutdown_timeout_s=config.http.drain_seconds + END_SECONDS,
+        health_check_period_s=2.0,
+        health_check_timeout_s=30.0,
+        request_router_config=serve.config.RequestRouterConfig(
+            request_router_class=ContentRouter,
+            request_router_kwargs={"by_content": options.routing == "content"},
+            request_routing_stats_period_s=1.0,
+            request_routing_stats_timeout_s=10.0,
+        ),
+    )
+    front = serve.deployment(
+        Front,
+        name="Ingress",
+        max_ongoing_requests=INGRESS_REQUESTS,
+        graceful_shutdown_timeout_s=config.http.drain_seconds + END_SECONDS,
+    )
+    return front.bind(replicas.bind(flags), options)

@@ -1,0 +1,180 @@
+"""The ingress: the HTTP of one server over many replicas. Knows nothing of Ray."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
+
+import anyio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from deploy.ray.affinity import digest_of
+from deploy.ray.answer import FirstFailed, ForwardedAnswer, no_replica
+from deploy.ray.forwarding import ForwardedRequest, Head, Piece, ReplicaFailed, Replicas, to_replica
+from deploy.ray.metrics import IngressMetrics, merged
+from server.http.errors import error_response
+from server.http.middleware.addresses import LOCAL, check_host, client_of_address
+from server.http.responses import ClientGone, json_response, run_while_connected
+from server.request_context import RequestContext
+from server.requests.refusal import Refusal, body_too_large, overloaded
+
+FIRST_SECONDS = 60.0  # for any replica to take a request, as a server waits for its own children
+SECOND_SECONDS = 10.0  # for another one, once one has failed
+LARGE = 1 << 18  # bytes of a body that are looked through beside the event loop
+LIVE = ("/health", "/healthz", "/health/live")
+READY = ("/ping", "/health/ready")
+
+
+class Ingress:
+    """What the ingress knows beside the requests that run."""
+
+    def __init__(
+        self, replicas: Replicas, *, max_body_bytes: int, max_inflight_bytes: int, hosts: frozenset[str] | None
+    ) -> None:
+        """hosts: names by which clients may call this service, beside localhost; None: any."""
+        self._replicas = replicas
+        self._metrics = IngressMetrics()
+        self._max_body = max_body_bytes
+        self._left_bytes = max_inflight_bytes
+        self._hosts = None if hosts is None else LOCAL | hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI has it."""
+        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")  # the client's, or Serve's proxy's
+        scope.setdefault("state", {})["context"] = RequestContext(given, method=scope["method"])
+        answer = ForwardedAnswer(scope, send)
+        with self._metrics.running():
+            try:
+                if (probe := self._probe(scope)) is not None:
+                    await answer.say(await probe(scope))
+                    return
+                hosts = [value for name, value in scope["headers"] if name == b"host"]
+                check_host(hosts, self._hosts, scope["http_version"])
+                with self._held() as hold:
+                    body = await self._body(scope, receive, hold)
+                    await run_while_connected(self._twice(await _request(scope, body), answer), receive)
+            except Refusal as refusal:
+                self._metrics.refused(refusal)
+                await answer.say(error_response(refusal, given))
+            except ClientGone:
+                return
+
+    def _probe(self, scope: Scope) -> Callable[[Scope], Awaitable[Response]] | None:
+        """What the ingress answers by itself."""
+        if scope["path"] in LIVE:
+            return _live
+        if scope["path"] in READY:
+            return self._ready
+        return self._metrics_page if scope["path"] == "/metrics" else None
+
+    async def _ready(self, scope: Scope) -> Response:
+        """200 while one replica is ready, with what that one says."""
+        asked = ForwardedRequest(method=b"GET", target=b"/health/ready", headers=[(b"host", b"localhost")])
+        answers = sorted(await self._replicas.ask_all(asked), key=lambda answer: answer[1].status)
+        if not answers:
+            raise no_replica()
+        _, head, body = answers[0]
+        return Response(body, head.status, media_type="application/json")
+
+    async def _metrics_page(self, scope: Scope) -> Response:
+        """Of all replicas, by the label `replica`, and of this ingress. A replica decides whether the key will do."""
+        headers = to_replica(scope["headers"], client_of_address(scope.get("client")), b"")
+        answers = await self._replicas.ask_all(ForwardedRequest(method=b"GET", target=b"/metrics", headers=headers))
+        for _, head, body in answers:
+            if head.status in (401, 403):
+                return Response(body, head.status, {"www-authenticate": "Bearer"}, "application/json")
+        pages = {name: body.decode() for name, head, body in answers if head.status == 200}
+        return Response(merged(pages) + self._metrics.page(len(pages)), media_type="text/plain; version=0.0.4")
+
+    async def _twice(self, request: ForwardedRequest, answer: ForwardedAnswer) -> None:
+        """One replica's answer; another one's where none had begun. Raises Refusal."""
+        try:
+            await self._once(request, answer, FIRST_SECONDS, retry=True)
+            return
+        except FirstFailed as caught:
+            failed = caught
+        self._metrics.retried()
+        if request.n_others != 0 or failed.head is None:
+            second = replace(request, avoid=failed.replica or request.avoid)
+            try:
+                await self._once(second, answer, SECOND_SECONDS, retry=False)
+                return
+            except FirstFailed as caught:
+                failed = caught if caught.head is not None or failed.head is None else failed
+        await answer.fail(failed)
+
+    async def _once(self, request: ForwardedRequest, answer: ForwardedAnswer, seconds: float, *, retry: bool) -> None:
+        """Raises FirstFailed as long as the answer has not begun; a body that breaks off raises ReplicaFailed."""
+        taken_by = ""
+        async with aclosing(self._replicas.forward(request)) as pieces:
+            try:
+                taken_by = await _taken(pieces, seconds)
+                head = await anext(pieces)
+                assert isinstance(head, Head)
+                await answer.take(taken_by, head, pieces, retry=retry)
+            except ReplicaFailed as failure:
+                if answer.begun:
+                    await answer.break_off()
+                    return
+                raise FirstFailed(taken_by) from failure
+
+    @contextmanager
+    def _held(self) -> Iterator[Callable[[int], None]]:
+        """Counts the bytes of one body while it is held. What it yields raises Refusal where there is no room."""
+        held = 0
+
+        def hold(nbytes: int) -> None:
+            nonlocal held
+            if nbytes > self._left_bytes:
+                raise overloaded("the bodies of unfinished requests take all memory for them", "bodies_full")
+            self._left_bytes -= nbytes
+            held += nbytes
+
+        try:
+            yield hold
+        finally:
+            self._left_bytes += held
+
+    async def _body(self, scope: Scope, receive: Receive, hold: Callable[[int], None]) -> bytes:
+        """All of it. Raises Refusal for one that is too large, or has no room now; ClientGone."""
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            piece = message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) + len(piece) > self._max_body:
+                raise body_too_large(self._max_body)
+            hold(len(piece))
+            body += piece
+        return bytes(body)
+
+
+async def _request(scope: Scope, body: bytes) -> ForwardedRequest:
+    headers = scope["headers"]
+    look = asyncio.to_thread(digest_of, headers, body) if len(body) > LARGE else None
+    path, query = scope.get("raw_path") or scope["path"].encode(), scope.get("query_string", b"")
+    return ForwardedRequest(
+        method=scope["method"].encode(),
+        target=path + b"?" + query if query else path,
+        headers=to_replica(headers, (scope.get("client") or ("",))[0], body),
+        body=body,
+        digest=digest_of(headers, body) if look is None else await look,
+    )
+
+
+async def _live(scope: Scope) -> Response:
+    return json_response({"status": "live"})
+
+
+async def _taken(pieces: AsyncGenerator[Piece, None], seconds: float) -> str:
+    """The id of the replica that took the request. Raises FirstFailed, ReplicaFailed."""
+    try:
+        with anyio.fail_after(seconds):  # before Python 3.12 asyncio.wait_for may lose a cancellation
+            name = await anext(pieces)
+    except TimeoutError:
+        raise FirstFailed("") from None
+    assert isinstance(name, str)
+    return name

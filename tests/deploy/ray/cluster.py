@@ -1,0 +1,158 @@
+"""A Ray cluster of two nodes on this machine, and what can be seen of the service on it from outside."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import yaml  # type: ignore[import-untyped]  # it has no types of its own
+
+from tests.e2e.running import REPO, stat_of, until
+
+HEAD, SECOND = "10.88.0.1", "10.88.0.2"
+PORT = 6390
+URL = "http://127.0.0.1:8000"
+CPU = (
+    *("--device", "cpu", "--kv-cache-mib", "64", "--threads", "1", "--workers", "1", "--drain-seconds", "10"),
+    *("--allow-media-root", "examples/media", "--pulse-seconds", "5"),
+)
+CONFIG = {
+    "proxy_location": "HeadOnly",
+    "http_options": {"host": "127.0.0.1", "port": 8000},
+    "applications": [
+        {
+            "name": "pixelferry",
+            "import_path": "deploy.ray.app:app",
+            "route_prefix": "/",
+            "args": {"server": [*CPU]},
+            "deployments": [
+                # On the head, which no test kills: streams of an ingress that dies are cut.
+                {"name": "Ingress", "ray_actor_options": {"num_cpus": 0, "resources": {"front": 0.1}}},
+                {"name": "Replica", "num_replicas": 2, "ray_actor_options": {"num_cpus": 1}},
+            ],
+        }
+    ],
+}
+
+
+class Cluster:
+    """Two raylets with a CPU each, so that each holds one replica."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.http = httpx.Client(base_url=URL, timeout=120)
+
+    def start(self, address: str) -> None:
+        """The head, or a node that joins it."""
+        place = (
+            [
+                "--head",
+                "--port",
+                str(PORT),
+                "--temp-dir",
+                str(self._directory),
+                "--include-dashboard",
+                "false",
+                "--resources",
+                '{"front": 1}',
+            ]
+            if address == HEAD
+            else ["--address", f"{HEAD}:{PORT}"]
+        )
+        command = [
+            *("ray", "start", "--node-ip-address", address, "--num-cpus", "1", "--object-store-memory", "100000000"),
+            *("--disable-usage-stats", *place),
+        ]
+        for _ in range(3):  # Ray gives its raylet 30 s, which a machine that others use may not keep to
+            done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=180)
+            if done.returncode == 0:
+                return
+            if address == HEAD:
+                subprocess.run(["ray", "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)
+        raise AssertionError(done.stdout + done.stderr)
+
+    def servers(self) -> dict[str, int]:
+        """The server's process of each replica, by the replica's id, as its command line tells them."""
+        found = {}
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and stat_of(int(entry))[0] not in ("", "Z"):
+                words = _words(int(entry))
+                if "--parent-descriptor" in words and "server" in words:
+                    found[words[words.index("--shm-root") + 1].rpartition("-")[2]] = int(entry)
+        return found
+
+    def actor_of(self, server: int) -> int:
+        """The process of the replica that started a server."""
+        return stat_of(server)[1]
+
+    def node_of(self, server: int) -> str:
+        """The address of the node that a server runs on."""
+        words = _words(stat_of(self.actor_of(server))[1])
+        return SECOND if any(SECOND in word for word in words) else HEAD
+
+    def raylet(self, address: str) -> int:
+        """Its process."""
+        found = [
+            int(entry)
+            for entry in os.listdir("/proc")
+            if entry.isdigit() and _words(int(entry))[:1] and _words(int(entry))[0].endswith("/raylet")
+            and f"--node_ip_address={address}" in _words(int(entry))
+        ]  # fmt: skip
+        assert len(found) == 1, found
+        return found[0]
+
+    def ready(self) -> bool:
+        """Whether the service says that it is."""
+        try:
+            return self.http.get("/health/ready").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def replicas(self) -> set[str]:
+        """Those whose metrics stand on the service's page."""
+        lines = self.http.get("/metrics").text.splitlines()
+        return {line.split('replica="')[1].split('"')[0] for line in lines if line.startswith("pixelferry:ready{")}
+
+    def whole(self) -> bool:
+        """Whether both replicas answer."""
+        return self.ready() and len(self.replicas()) == 2
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+@contextmanager
+def cluster_in(directory: Path) -> Iterator[Cluster]:
+    """Both nodes, and the service on them, ended as an operator ends it: the application, then the nodes."""
+    cluster = Cluster(directory / "ray")
+    cluster.start(HEAD)
+    cluster.start(SECOND)
+    config = directory / "serve.yaml"
+    config.write_text(yaml.safe_dump(CONFIG))
+    log = directory / "serve.log"
+    with log.open("wb") as out:
+        service = subprocess.Popen(
+            ["serve", "run", "--address", f"{HEAD}:{PORT}", str(config)], cwd=REPO, stdout=out, stderr=out
+        )
+
+    def said() -> str:
+        return log.read_text()[-6000:]
+
+    try:
+        until("both replicas answer", cluster.whole, 240, 0.5, said)
+        yield cluster
+        service.send_signal(signal.SIGINT)
+        assert service.wait(120) == 0, said()
+        until("no server is left", lambda: not cluster.servers(), 30)
+    finally:
+        if service.poll() is None:
+            service.kill()
+            service.wait()
+        subprocess.run(["ray", "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)

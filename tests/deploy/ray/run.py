@@ -1,0 +1,63 @@
+"""`make test-ray`: the tests marked `ray`, in a network and a process tree of their own, with Ray's Python."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from tests.network.namespace import REPO
+
+PYTHON = REPO / "build" / "ray" / "bin" / "python"
+# Ray's ports let anybody who reaches them run code: here nobody does. With its first process, the shell, the whole tree
+# ends; it reaps what has lost its parent, without which Ray's workers take a killed raylet for a living one.
+INSIDE = """
+set -e
+ip link set lo up
+ip addr add 10.88.0.1/32 dev lo
+ip addr add 10.88.0.2/32 dev lo
+mount -t tmpfs tmpfs /dev/shm
+code=0
+"$@" || code=$?
+exit $code
+"""
+UNSHARE = ["unshare", "-nmp", "--fork", "--kill-child", "--mount-proc"]
+ENVIRONMENT = {
+    "PYTHONPATH": str(REPO),
+    "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deploy.ray.proxy:middlewares",
+    # A node that says nothing for 6 s is dead; Ray's own 30 s would make up most of the tests.
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+
+
+def main(args: Sequence[str]) -> int:
+    """The exit code of pytest."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        print("make test-ray makes namespaces: it needs root, and ip", file=sys.stderr)
+        return 1
+    # Warnings are Ray's own here: what the service itself warns of is seen by `make test`.
+    tests = [
+        "-m",
+        "pytest",
+        "-m",
+        "ray",
+        "-n",
+        "0",
+        "-W",
+        "ignore",
+        "-p",
+        "no:cacheprovider",
+        "tests/deploy/ray",
+        *args,
+    ]
+    command = [*UNSHARE, "bash", "-c", INSIDE, "bash", str(PYTHON), *tests]
+    return subprocess.run(command, cwd=REPO, env={**os.environ, **ENVIRONMENT}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""A replica's own server: ready when it says so, drained at its end, and gone with whoever held it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.settings import REPO
+from deploy.ray.forwarding import Head
+from deploy.ray.server_process import ServerEnded, start
+from shm import default_root
+from tests.e2e.running import children_of, is_gone, until
+
+FLAGS = ("--device", "cpu", "--kv-cache-mib", "64", "--threads", "1", "--workers", "1")
+HOLDER = f"""
+import asyncio, os
+from deploy.ray.server_process import start
+server = start({FLAGS!r}, "held" + str(os.getpid()))
+asyncio.run(server.ready())
+print("server", server.pid, flush=True)
+asyncio.run(asyncio.sleep(600))
+"""
+
+
+@pytest.mark.faults
+def test_it_serves_until_it_is_told_to_end() -> None:
+    name = f"test{os.getpid()}"
+    root = Path(f"{default_root()}-{name}")
+
+    async def life() -> tuple[Head, bytes]:
+        server = start(FLAGS, name)
+        await server.ready()
+        assert root.exists() and await server.answers(b"/health/live") and not await server.answers(b"/nowhere")
+        answer = await server.get(b"/v1/models", [(b"host", b"localhost")])
+        server.check_alive()
+        await server.end()
+        with pytest.raises(ServerEnded, match="ended with 0"):
+            server.check_alive()
+        return answer
+
+    head, body = asyncio.run(life())
+    assert head.status == 200 and (b"content-type", b"application/json") in head.headers
+    assert b'"object":"list"' in body and str(REPO).encode() not in body, "its clients are those of the ingress"
+    assert not root.exists()
+
+
+@pytest.mark.faults
+def test_it_is_gone_with_its_holder() -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], cwd=REPO, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        lines = iter(holder.stdout.readline, "")
+        server = next(int(line.split()[1]) for line in lines if line.startswith("server "))
+        family = [server, *children_of(server)]
+        assert len(family) > 2
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    until("all are gone", lambda: all(map(is_gone, family)), 15)
+    until("and their memory", lambda: not Path(f"{default_root()}-held{holder.pid}").exists(), 20)
+
+
+def test_one_that_cannot_start_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    async def life() -> None:
+        server = start(("--model", "/nowhere"), f"test{os.getpid()}")
+        try:
+            await server.ready()
+        finally:
+            await server.end()
+
+    with pytest.raises(ServerEnded, match="ended with [12]"):
+        asyncio.run(life())
+    assert "/nowhere" in capfd.readouterr().err
