@@ -105,12 +105,12 @@ def _point_loss(looks: Tensor, batch: Batch, pointed: Pointed) -> Tensor:
 
     looks: [B, L, L], before the softmax.
     """
-    rows, prompts = torch.from_numpy(pointed.rows), torch.from_numpy(pointed.prompts)
+    rows = torch.from_numpy(pointed.rows)
     length = looks.shape[-1]
     later = torch.arange(length) > (rows % length)[:, None]  # [n, L]
     found = looks.flatten(0, 1)[rows].float().masked_fill(later, float("-inf")).log_softmax(-1)
-    places = torch.from_numpy(batch.rows["image"]).view(len(batch.ids), -1)[prompts] % length  # [n, tokens]
-    return -(found.gather(1, places) * torch.from_numpy(pointed.tokens)).sum(-1).mean()
+    shares = torch.from_numpy(pointed.shares)
+    return -(found.masked_fill(shares == 0, 0.0) * shares).sum(-1).mean()
 
 
 def _marked(found: Tensor, wanted: Tensor) -> Tensor:
