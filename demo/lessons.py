@@ -41,10 +41,14 @@ class Learnt:
     right: dict[str, tuple[int, int]]  # task -> (right, asked)
 
 
-def learn(net: DemoNet, heads: SideHeads, batch: Batch) -> Learnt:
-    """Forward pass of a batch, in bfloat16 where that is faster on a CPU."""
+def learn(net: DemoNet, heads: SideHeads, batch: Batch, *, towers: bool = True) -> Learnt:
+    """Forward pass of a batch, in bfloat16 where that is faster on a CPU.
+
+    Without `towers` they stay as they are, and so their side lessons are left out.
+    """
     with torch.autocast("cpu", torch.bfloat16):
-        embeddings = _embed(net, batch)
+        with torch.set_grad_enabled(towers):
+            embeddings = _embed(net, batch)
         media = [
             (states, Placed(rows=torch.from_numpy(batch.rows[kind]), source=torch.from_numpy(batch.source[kind])))
             for kind, states in embeddings.items()
@@ -54,7 +58,7 @@ def learn(net: DemoNet, heads: SideHeads, batch: Batch) -> Learnt:
         labels = torch.from_numpy(batch.labels)
         learnt = labels != IGNORED
         logits = net.lm_head(states[learnt]).float()
-        side = _side_loss(heads, embeddings, batch)
+        side = _side_loss(heads, embeddings, batch) if towers else torch.zeros(())
         if batch.pointed is not None:
             side = side + _POINT_WEIGHT * _point_loss(net.model.looks(halfway, positions), batch, batch.pointed)
     losses = F.cross_entropy(logits, labels[learnt], reduction="none")

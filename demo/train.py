@@ -68,6 +68,7 @@ class Plan:
     vocab: int = 1000
     save_every: int = 100
     minutes: float = 0  # of the clock, all runs in the folder together, at which the rate is nothing; 0: `steps` alone
+    towers: bool = True  # whether they are trained with the decoder
     small: bool = False  # batches of a few prompts, for a quick try
 
     def rate_at(self, step: int, spent: float = 0.0) -> float:
@@ -117,7 +118,7 @@ def _train(rank: int, plan: Plan) -> None:
             for group in optimiser.param_groups:
                 group["lr"] = plan.rate_at(step + group["ahead"], spent)
         for _ in range(2):
-            learnt = learn(net, heads, batch := next(batches))
+            learnt = learn(net, heads, batch := next(batches), towers=plan.towers)
             learnt.loss.backward()
             log.note(batch.name, learnt.answers, learnt.side, learnt.right)
         parameters = [*net.parameters(), *heads.parameters()]
