@@ -73,8 +73,8 @@ def draw_scene(
     """A picture of `size` (width, height) with `count` things that lie apart from one another.
 
     `kinds` gives the (shape, colour) of each; without it they are random. `varied`: more of them have lines at their
-    edges, strong gradients or nothing but an outline; the examination is drawn without. Raises ValueError if `kinds` is of another
-    length than `count`.
+    edges, strong gradients or nothing but an outline; the examination is drawn without. Raises ValueError if `kinds` is
+    of another length than `count`.
     """
     chosen = random_kinds(rng, count) if kinds is None else tuple(kinds)
     if len(chosen) != count:
@@ -98,27 +98,24 @@ def draw_scene(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How all things of a scene differ from plain ones; one like this: not at all."""
+    """How all things of a scene differ from plain ones; as it stands: not at all. Widths are of the longer side."""
 
-    line: float = 0.0  # width of the line at the edge, of the longer side
-    lighter: bool = False  # a white line
-    shaded: int = 0  # how much darker one end of a thing is
+    line: float = 0.0  # width of the line at the edge
+    lighter: bool = False  # a white line, else a black one
+    shaded: int = 0  # how many steps of 255 darker one end of a thing is, of black ones lighter
     radial: bool = False
-    hollow: float = 0.0  # nothing but an outline of this width; not of circles and rings, which would be mistaken
+    hollow: float = 0.0  # squares and triangles are outlines of about this width; an open circle would be a ring
 
     def on(self, shape: str, colour: str, paint: Paint, form: Form, side: float) -> tuple[Paint, Form]:
         """A thing of `side` pixels in this look."""
         if self.shaded:
-            other = shift(paint.first, self.shaded if colour in ("black",) else -self.shaded)
+            other = shift(paint.first, self.shaded if colour == "black" else -self.shaded)
             paint = replace(paint, second=other, pattern="radial" if self.radial else "linear")
         if self.line and side > 20 and colour not in ("black", "white"):
             paint = replace(paint, line=(255, 255, 255) if self.lighter else (0, 0, 0), line_width=self.line)
-        if self.hollow and shape not in ("circle", "ring") and self.hollow * side > 2:
-            middle = np.array(form.extent) / 2
-            share = 1 - 2.6 * self.hollow / (2.2 if shape == "star" else 1)
-            if shape in ("square", "triangle"):
-                heart = form.outer.mean(0) if shape == "triangle" else middle
-                form = replace(form, hole=heart + (form.outer - heart) * share)
+        if self.hollow * side > 2 and shape in ("square", "triangle"):
+            heart = form.outer.mean(0) if shape == "triangle" else np.array(form.extent) / 2
+            form = replace(form, hole=heart + (form.outer - heart) * (1 - 2.6 * self.hollow))
         return paint, form
 
 

@@ -4,7 +4,7 @@ Training and the accuracy card both ask through this.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +36,7 @@ class Asked:
     """One question and its answer; `box` (x1, y1, x2, y2 in 0..1000) where the answer is one.
 
     `things`: those of a picture that one has to look at for it. `kind`: the shape and the colour that are counted.
+    `call`: the arguments of a tool, where the answer calls it.
     """
 
     task: str
@@ -45,6 +46,7 @@ class Asked:
     box: tuple[float, float, float, float] | None = None
     things: tuple[Thing, ...] = ()
     kind: tuple[str | None, str | None] = (None, None)
+    call: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

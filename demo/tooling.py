@@ -45,9 +45,9 @@ class Declared:
     shape: str | None
     colour: str | None
 
-    def call(self, shape: str | None, colour: str | None) -> str | None:
-        """The call that counts these; None where the parameters cannot say it."""
-        given = {}
+    def arguments(self, shape: str | None, colour: str | None) -> dict[str, str] | None:
+        """What counts these; None where the parameters cannot say it."""
+        given: dict[str, str] = {}
         for name in self.tool["function"]["parameters"]["properties"]:
             value = shape if name == self.shape else colour
             if value is not None:
@@ -56,8 +56,12 @@ class Declared:
             return None
         if not set(self.tool["function"]["parameters"].get("required", ())) <= set(given):
             return None
-        arguments = json.dumps(given)
-        return f'<tool_call>\n{{"name": "{NAME}", "arguments": {arguments}}}\n</tool_call>'
+        return given
+
+
+def said_call(arguments: Mapping[str, str]) -> str:
+    """A call as the template writes it into a history."""
+    return f'<tool_call>\n{{"name": "{NAME}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
 
 
 def declare(rng: np.random.Generator, *, held_out: bool = False) -> Declared:
@@ -106,11 +110,11 @@ def asked_with(asker: Asker, declared: Declared, picture: Picture) -> tuple[Aske
     if rng.random() >= _LEFT_ALONE:
         for _ in range(8):
             asked = tasks.about_picture(asker, picture, ("count_of",))
-            call = declared.call(*asked.kind)
-            if call is not None:
-                result = str(int(asked.answer))
+            arguments = declared.arguments(*asked.kind)
+            if arguments is not None:
+                result = asked.answer
                 back = f"<tool_response>\n{result}\n</tool_response>"
-                first = replace(asked, task="tool_call", answer=call, things=())
+                first = replace(asked, task="tool_call", answer=said_call(arguments), call=arguments, things=())
                 then = Asked(task="tool_result", language=asker.language, question=back, answer=result)
                 return (first, then)
     if rng.random() < 0.25:

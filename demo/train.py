@@ -29,24 +29,9 @@ from demo.words import Words
 
 # Besides a batch of scenes, each step takes the next of these.
 ROTATION = (
-    "pairs",
-    "numbers",
-    "talk",
-    "tools",
-    "pairs",
-    "clips",
-    "talk",
-    "sounds",
-    "pairs",
-    "numbers",
-    "tools",
-    "mixed",
-    "talk",
-    "pairs",
-    "numbers",
-    "tools",
-    "sounds",
-)
+    "pairs", "numbers", "talk", "tools", "pairs", "clips", "talk", "sounds", "pairs", "numbers", "tools", "mixed",
+    "talk", "pairs", "numbers", "tools", "sounds",
+)  # fmt: skip
 _CORPUS_LINES = 60_000
 _QUEUE = 6  # batches drawn ahead
 _PATIENCE = 10  # seconds without a batch until somebody looks whether its maker lives
@@ -113,10 +98,7 @@ def _train(rank: int, plan: Plan) -> None:
         spent = _agreed(time.monotonic() - begun, plan.ranks)
         if plan.minutes and spent >= 60 * plan.minutes:
             break
-        for optimiser in optimisers:
-            optimiser.zero_grad()
-            for group in optimiser.param_groups:
-                group["lr"] = plan.rate_at(step + group["ahead"], spent)
+        _begin(optimisers, plan, step, spent)
         for _ in range(2):
             learnt = learn(net, heads, batch := next(batches), towers=plan.towers)
             learnt.loss.backward()
@@ -235,6 +217,14 @@ def _optimisers(net: DemoNet, heads: SideHeads, plan: Plan) -> list[torch.optim.
     ]
 
 
+def _begin(optimisers: list[torch.optim.Optimizer], plan: Plan, step: int, spent: float) -> None:
+    """No gradients, and the step's rates."""
+    for optimiser in optimisers:
+        optimiser.zero_grad()
+        for group in optimiser.param_groups:
+            group["lr"] = plan.rate_at(step + group["ahead"], spent)
+
+
 def _share(parameters: list[torch.nn.Parameter], ranks: int) -> None:
     """The mean of all processes' gradients; what a process had no use for counts as zero.
 
@@ -252,10 +242,7 @@ def _share(parameters: list[torch.nn.Parameter], ranks: int) -> None:
 
 
 def _batches(rank: int, start: int, plan: Plan) -> Iterator[Batch]:
-    """Two batches a step, drawn ahead by a process of their own, which ends with this generator.
-
-    RuntimeError: it has ended before.
-    """
+    """Two batches a step, drawn ahead by a process of their own, which ends with this one. RuntimeError: before it."""
     context = mp.get_context("spawn")
     queue: Any = context.Queue(_QUEUE)
     process = context.Process(target=_draw, args=(queue, rank, start, plan), daemon=True)
