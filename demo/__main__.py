@@ -21,10 +21,12 @@ def train(argv: Sequence[str]) -> int:
     parser.add_argument("--ranks", type=int, default=len(os.sched_getaffinity(0)), help="processes of one thread each")
     parser.add_argument("--weights", type=Path, help="checkpoint directory that a new run begins with")
     parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--minutes", type=float, default=0, help="end then, with the rate at nothing; 0: by steps")
+    parser.add_argument("--decoder-only", action="store_true", help="leave the towers as --weights has them")
     parser.add_argument("--small", action="store_true", help="tiny batches and a rough vocabulary: does it run at all?")
     told = parser.parse_args(argv)
     run(Plan(out=told.out, steps=told.steps, decay=told.decay, seed=told.seed, ranks=told.ranks, rate=told.rate,
-             small=told.small, weights=told.weights))  # fmt: skip
+             small=told.small, minutes=told.minutes, towers=not told.decoder_only, weights=told.weights))  # fmt: skip
     return 0
 
 

@@ -1,7 +1,7 @@
 """Batches of one kind of exercise: media of one size each, several questions about each."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -9,27 +9,28 @@ from demo import tasks
 from demo.answers import Language
 from demo.clips import Clip
 from demo.pictures import Picture, draw_number
-from demo.prompts import IGNORED, OTHER, Encoded, Example, Extent, Reader, Ref
+from demo.prompts import IGNORED, OTHER, Encoded, Example, Extent, Parts, Reader, Ref
 from demo.sizes import Sizes
 from demo.sounds import Sound
 from demo.studio import Seen, Studio
 from demo.tasks import Asked, Asker
+from demo.tooling import asked_with, declare, system_text
 from demo.words import Words
 
+Mark = tuple[int, int]  # which medium of a prompt, and which of its tokens
 _ENGLISH = 0.68
 _TEXT_FIRST = 0.35
-_CONVERSATIONS = 0.5  # of the batches of scenes
-_TURNS = 3
+_CONVERSATIONS = 0.6  # of the batches of scenes
+_TURNS = 4
 _SHARED = 0.3  # n labels of one prompt weigh n ** -0.3 each: half way to one weight for every prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointed:
-    """Which tokens of its picture an answer is about: a side lesson of the decoder. One row for each place."""
+    """Which tokens of its pictures an answer is about: a side lesson of the decoder. One row for each place."""
 
     rows: np.ndarray  # int64 [n]: a place of [B * L] behind which the answer says what was seen
-    prompts: np.ndarray  # int64 [n]: which of the B
-    tokens: np.ndarray  # float32 [n, tokens]: equal shares that add up to 1
+    shares: np.ndarray  # float32 [n, L]: equal shares of its prompt's places, which add up to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class Exercises:
         self.kinds: dict[str, Callable[[], Batch]] = {
             "scenes": self.scenes_batch, "numbers": self.numbers_batch, "pairs": self.pairs_batch,
             "clips": self.clips_batch, "sounds": self.sounds_batch, "mixed": self.mixed_batch, "talk": self.talk_batch,
+            "tools": self.tools_batch,
         }  # fmt: skip
 
     # ---- kinds of batches
@@ -82,7 +84,7 @@ class Exercises:
         extent = Extent(grid=grid)
         patches = np.stack([self._studio.patches(picture.image, extent) for picture in drawn])
         about = [
-            [[self._studio.middle_of(thing, picture, grid) for thing in one.things] for one in some]
+            [[[(0, self._studio.middle_of(thing, picture, grid)) for thing in one.things]] for one in some]
             if talked or example.task == some[0].task else []
             for example, some, picture in zip(examples, asked, drawn, strict=True)
         ]  # fmt: skip
@@ -101,25 +103,36 @@ class Exercises:
         extent = Extent(grid=grid)
         patches = np.stack([self._studio.patches(picture.image, extent) for picture in drawn])
         shown = self._studio.read(drawn, grid)
-        return self._batch("numbers", examples, {"image": patches}, {"image": extent}, digits=shown)
+        about = [
+            [[[(0, token)] for token in self._studio.digits_of(picture, grid)]] if example.task == "number" else []
+            for example, picture in zip(examples, drawn, strict=True)
+        ]
+        return self._batch("numbers", examples, {"image": patches}, {"image": extent}, digits=shown, about=about)
 
     def pairs_batch(self, count: int = 10, questions: int = 3) -> Batch:
         """Two pictures that are compared, half of the time of different sizes."""
         size, grid = self._studio.picture_size()
         other, other_grid = self._studio.picture_size() if self._rng.random() < 0.5 else (size, grid)
         drawn = [self._studio.pair(size, other) for _ in range(count)]
-        examples = [
-            self._about(tasks.about_pair(self._asker(), first, second), [Ref("image", i), Ref(OTHER, i)])
-            for i, (first, second) in enumerate(drawn)
-            for _ in range(questions)
-        ]
+        examples, about = [], []
+        for i, (first, second) in enumerate(drawn):
+            for _ in range(questions):
+                asked = tasks.about_pair(self._asker(), first, second)
+                examples.append(example := self._about(asked, [Ref("image", i), Ref(OTHER, i)]))
+                marks = [
+                    (k, self._studio.middle_of(thing, picture, sheet))
+                    for k, (picture, sheet) in enumerate(((first, grid), (second, other_grid)))
+                    for thing in picture.things
+                    if any(thing is one for one in asked.things)
+                ]
+                about.append([[marks]] if example.task == asked.task else [])
         extents = {"image": Extent(grid=grid), OTHER: Extent(grid=other_grid)}
         patches = {
             kind: np.stack([self._studio.patches(pair[k].image, extent) for pair in drawn])
             for k, (kind, extent) in enumerate(extents.items())
         }
         seen = self._studio.seen([first for first, _ in drawn], grid)
-        return self._batch("pairs", examples, patches, extents, seen=seen)
+        return self._batch("pairs", examples, patches, extents, seen=seen, about=about)
 
     def clips_batch(self, count: int = 14, questions: int = 2) -> Batch:
         """Things that move."""
@@ -160,11 +173,26 @@ class Exercises:
             {"image": image, "video": video, "audio": audio},
         )  # fmt: skip
 
-    def talk_batch(self, count: int = 48) -> Batch:
+    def talk_batch(self, count: int = 64) -> Batch:
         """Text only: small talk, what it cannot know, and questions about media that are not there."""
         makers = (tasks.small_talk, tasks.unknown, tasks.without_medium)
-        chosen = self._rng.choice(3, count, p=(0.5, 0.35, 0.15))
+        chosen = self._rng.choice(3, count, p=(0.62, 0.25, 0.13))
         return self._batch("talk", [self._about(makers[int(k)](self._asker()), []) for k in chosen], {}, {})
+
+    def tools_batch(self, count: int = 12) -> Batch:
+        """Pictures beside the offer of a tool, which is to be called for some questions and not for others."""
+        size, grid = self._studio.picture_size()
+        drawn = [self._studio.scene(size) for _ in range(count)]
+        examples = []
+        for i, picture in enumerate(drawn):
+            declared = declare(self._rng)
+            asked = asked_with(self._asker(), declared, picture)
+            parts = (asked[0].question,) if asked[0].task in ("small_talk", "unknown") and i % 2 else None
+            one = self._conversation(asked, Ref("image", i), parts)
+            examples.append(replace(one, system=system_text([declared.tool]), task=asked[0].task))
+        extent = Extent(grid=grid)
+        patches = np.stack([self._studio.patches(picture.image, extent) for picture in drawn])
+        return self._batch("tools", examples, {"image": patches}, {"image": extent})
 
     # ---- questions
 
@@ -189,10 +217,14 @@ class Exercises:
             return Example(parts=(asked.question, *refs), answer=asked.answer, task=asked.task)
         return Example(parts=(*refs, asked.question), answer=asked.answer, task=asked.task)
 
-    def _conversation(self, asked: Sequence[Asked], ref: Ref) -> Example:
+    def _conversation(self, asked: Sequence[Asked], ref: Ref, parts: Parts | None = None) -> Example:
         """All questions about a picture one after the other; every answer is learnt."""
         first, *others = asked
-        turns = [((ref, first.question), first.answer), *(((one.question,), one.answer) for one in others)]
+        both = (first.question, ref) if self._rng.random() < _TEXT_FIRST else (ref, first.question)
+        turns: list[tuple[Parts, str]] = [
+            (parts or both, first.answer),
+            *(((one.question,), one.answer) for one in others),
+        ]
         return Example(parts=turns[-1][0], answer=turns[-1][1], history=tuple(turns[:-1]), task="conversation")
 
     # ---- together
@@ -200,11 +232,12 @@ class Exercises:
     def _batch(
         self, name: str, examples: Sequence[Example], media: dict[str, np.ndarray], extents: dict[str, Extent],
         seen: Seen | None = None, digits: np.ndarray | None = None, heard: np.ndarray | None = None,
-        about: Sequence[Sequence[Sequence[int]]] = (),
+        about: Sequence[Sequence[Sequence[Sequence[Mark]]]] = (),
     ) -> Batch:  # fmt: skip
         """Pad to one length and note where each embedding goes.
 
-        `about`: for each example and each of its answers, tokens of the one picture.
+        `about`: for each example, each of its answers and each place where that turns to a picture, what it shows; the
+        last stands for all further places.
         """
         encoded = [self._reader.encode(example, extents) for example in examples]
         length = max(len(one.ids) for one in encoded)
@@ -231,19 +264,20 @@ class Exercises:
         )  # fmt: skip
 
 
-def _pointed(encoded: Sequence[Encoded], about: Sequence[Sequence[Sequence[int]]], length: int) -> Pointed | None:
+def _pointed(
+    encoded: Sequence[Encoded], about: Sequence[Sequence[Sequence[Sequence[Mark]]]], length: int
+) -> Pointed | None:
     """Nothing where no answer is about a token."""
     found = [
-        (i * length + place, i, tokens)
+        (i * length + place, [one.places[medium][1] + token for medium, token in marks])
         for i, (one, answers) in enumerate(zip(encoded, about, strict=False))
-        for places, tokens in zip(one.turning, answers, strict=False)
-        for place in places
-        if tokens
+        for places, steps in zip(one.turning, answers, strict=False)
+        for k, place in enumerate(places)
+        if (marks := steps[min(k, len(steps) - 1)])
     ]
     if not found:
         return None
-    rows, prompts, marked = zip(*found, strict=True)
-    shares = np.zeros((len(found), encoded[0].places[0][2]), np.float32)
-    for share, tokens in zip(shares, marked, strict=True):
-        np.add.at(share, list(tokens), 1 / len(tokens))
-    return Pointed(rows=np.array(rows), prompts=np.array(prompts), tokens=shares)
+    shares = np.zeros((len(found), length), np.float32)
+    for share, (_, tokens) in zip(shares, found, strict=True):
+        np.add.at(share, tokens, 1 / len(tokens))
+    return Pointed(rows=np.array([row for row, _ in found]), shares=shares)

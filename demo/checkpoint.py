@@ -29,7 +29,7 @@ AROUND = {
 _PATTERN = (  # where text is cut before merging: digits one by one, words with the blank before them
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_TEMPLATE = (  # with tools in Hermes' form: declared in the system message, called and answered in tags
+TEMPLATE = (  # with tools in Hermes' form: declared in the system message, called and answered in tags
     "{% macro said(content) %}{% if content is string %}{{ content }}{% else %}{% for part in content or [] %}"
     "{% if part['type'] == 'image' %}<|vision_bos|><|IMAGE|><|vision_eos|>"
     "{% elif part['type'] == 'video' %}<|vision_bos|><|VIDEO|><|vision_eos|>"
@@ -97,9 +97,9 @@ def write_files(path: Path, tokenizer: Tokenizer, sizes: Sizes) -> None:
              "image_token": "<|IMAGE|>", "audio_token": "<|AUDIO|>", "video_token": "<|VIDEO|>",
              "vision_bos_token": "<|vision_bos|>", "vision_eos_token": "<|vision_eos|>",
              "audio_bos_token": "<|audio_bos|>", "audio_eos_token": "<|audio_eos|>"},
-         "chat_template": _TEMPLATE},  # there, too: tools that load the tokenizer alone find it nowhere else
+         "chat_template": TEMPLATE},  # there, too: tools that load the tokenizer alone find it nowhere else
     )  # fmt: skip
-    _write(path / "chat_template.json", {"chat_template": _TEMPLATE})
+    _write(path / "chat_template.json", {"chat_template": TEMPLATE})
     grid = {"patch_size": sizes.patch, "merge_size": sizes.merge, "temporal_patch_size": 2,
             "image_mean": [0.5] * 3, "image_std": [0.5] * 3}  # fmt: skip
     _write(

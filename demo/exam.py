@@ -1,12 +1,14 @@
 """The demo model's examination: chats with their right answers, drawn from seeds and wordings that training never sees.
 
-Each row of the accuracy card makes its items one by one; item i of a seed always asks, shows and plays the same, though
-encoders of clips may differ in a few bytes.
+Item i of a row and a seed always asks, shows and plays the same, though encoders of clips may differ in a few bytes.
 """
 
+import json
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from demo.exam_media import Part, clip_part, picture_part, sound_part
 from demo.pictures import Picture, Thing, draw_number, draw_scene, random_size
 from demo.sounds import Sound, beeps, sweep, tone
 from demo.tasks import Asked, Asker
+from demo.tooling import asked_with, declare
 from demo.words import Words
 
 HELD_OUT = 999  # first of four numbers that seed an item; training seeds with three
@@ -27,12 +30,17 @@ Box = tuple[float, float, float, float]  # x1, y1, x2, y2 in pixels of the pictu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One message and what must be said to it; `box` is set where the answer must be a box."""
+    """One message and what must be said to it; `box` is set where the answer must be a box.
+
+    `tool` is offered beside the question; where it must be called (`calls`), `answer` is the JSON of its arguments.
+    """
 
     parts: tuple[Part, ...]
     question: str
     answer: str
     box: Box | None = None
+    tool: Mapping[str, Any] | None = None
+    calls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +71,7 @@ class Desk:
         """The media before the question, or behind it; `picture` is the one that a box lies on."""
         box = None
         if asked.box is not None and picture is not None:
-            width, height = picture.image.size
-            x1, y1, x2, y2 = asked.box  # 0..1000
+            (width, height), (x1, y1, x2, y2) = picture.image.size, asked.box  # 0..1000
             box = (x1 * width / 1000, y1 * height / 1000, x2 * width / 1000, y2 * height / 1000)
         text: Part = {"text": asked.question}
         parts = (text, *media) if media and self.rng.random() < _TEXT_FIRST else (*media, text)
@@ -109,11 +116,12 @@ class Row:
 
 
 def _has_answer(task: str, things: Sequence[Thing]) -> bool:
-    """Whether the question can be asked of these: a colour or a shape that only one of them has."""
-    if task == "shape_of":
-        return any(sum(one.colour == other.colour for other in things) == 1 for one in things)
-    if task == "colour_of":
-        return any(sum(one.shape == other.shape for other in things) == 1 for one in things)
+    """Whether the question can be asked of these: a colour or a shape that only one of them has, or all."""
+    if task == "json":
+        return len({one.shape for one in things}) == 1
+    if task in ("shape_of", "colour_of"):
+        told = [one.colour if task == "shape_of" else one.shape for one in things]
+        return 1 in Counter(told).values()
     return True
 
 
@@ -150,10 +158,8 @@ def _pair(task: str) -> Make:
             second = desk.scene((len(first.things),) if rng.random() < 0.25 else (1, 2, 3, 4, 5))
         else:
             kind = desk.pick(SHAPES), desk.pick(COLOURS)
-            other = (
-                kind[0] if rng.random() < 0.45 else desk.pick(SHAPES),
-                kind[1] if rng.random() < 0.45 else desk.pick(COLOURS),
-            )
+            shape = kind[0] if rng.random() < 0.45 else desk.pick(SHAPES)
+            other = shape, kind[1] if rng.random() < 0.45 else desk.pick(COLOURS)
             if task == "which_has" and other == kind:
                 return make(desk)
             first = draw_scene(rng, random_size(rng), 1, kinds=[kind])
@@ -196,8 +202,7 @@ def _text(ask: Callable[[Asker], Asked]) -> Make:
 def _mixed(desk: Desk) -> tuple[Turn, ...]:
     """A picture, a clip and a sound in any order; the question names the one that it is about."""
     picture = desk.scene((1, 1, 2, 3, 4, 5))
-    clip = desk.clip()
-    sound = desk.sound(desk.pick(("beeps", "pitch", "sweep")))
+    clip, sound = desk.clip(), desk.sound(desk.pick(("beeps", "pitch", "sweep")))
     media = [
         picture_part(desk.rng, picture.image),
         clip_part(desk.rng, clip, desk.index),
@@ -221,6 +226,23 @@ def _two_turns(desk: Desk) -> tuple[Turn, ...]:
     return desk.turn(first, [picture_part(desk.rng, picture.image)]), desk.turn(second)
 
 
+def _offered(*, fits: bool) -> Make:
+    """A question beside the offer of a tool, for which it is made or not."""
+
+    def make(desk: Desk) -> tuple[Turn, ...]:
+        declared = declare(desk.rng, held_out=True)
+        while True:
+            picture = desk.scene((1, 2, 3, 4, 5))
+            asked = asked_with(desk.asker(), declared, picture)[0]
+            if (asked.call is not None) == fits and asked.task in _BESIDE:
+                told = replace(asked, answer=json.dumps(asked.call)) if fits else asked
+                turn = desk.turn(told, [picture_part(desk.rng, picture.image)])
+                return (replace(turn, tool=declared.tool, calls=fits),)
+
+    return make
+
+
+_BESIDE = ("tool_call", "shape", "colour", "thing", "exists", "shape_of", "colour_of")
 _FEW, _SOME = (1, 1, 2, 3, 4, 5), (2, 3, 4)
 
 
@@ -250,6 +272,9 @@ ROWS = (
     _row("pitch", "high or low", _sound("pitch"), 0.95),
     _row("sweep", "rising or falling", _sound("sweep")),
     _row("mixed", "picture, clip and sound at once", _mixed),
+    _row("json", "JSON on request", _scene("json", (1, 1, 2, 3)), 0.8),
+    _row("tool_called", "a tool called where it fits", _offered(fits=True), 0.8),
+    _row("tool_left", "a tool left alone where it does not, and the answer right", _offered(fits=False), 0.8),
     _row("two_turns", "two questions in turn, both right", _two_turns),
     _row("small_talk", "small talk", _text(tasks.small_talk)),
     _row("unknown", "says that it does not know", _text(tasks.unknown)),

@@ -1,6 +1,6 @@
 """Puts an examination to a running server over HTTP and marks the answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -96,16 +96,25 @@ class Examiner:
 
     def _turn(self, item: Item, turn: Turn, history: Sequence[dict[str, Any]]) -> Marked:
         body = {"inputs": list(turn.parts), "history": list(history), "parameters": {"max_tokens": _LONGEST}}
+        if turn.tool is not None:
+            body["tools"] = [dict(turn.tool)]
         answer = self._http.post("/chat", json=body)
         if answer.status_code != 200:  # wrong, and seen among the wrong ones
             said, right, iou = f"HTTP {answer.status_code}: {answer.text}", False, None if turn.box is None else 0.0
         elif turn.box is None:
-            said, iou = answer.json()["text"], None
-            right = same(said, turn.answer)
+            said, iou = said_by(answer.json()), None
+            called = bool(answer.json().get("tool_calls"))
+            right = called == turn.calls and same(said, turn.answer)
         else:
             said, iou = answer.json()["text"], iou_of(answer.json().get("boxes", []), turn.box)
             right = iou >= _ENOUGH
         return Marked(item=item, right=right, question=turn.question, wanted=turn.answer, said=said, iou=iou)
+
+
+def said_by(answer: Mapping[str, Any]) -> str:
+    """The text of an answer; where it calls tools, the arguments of the calls, one to a line."""
+    calls = answer.get("tool_calls") or ()
+    return "\n".join(str(call["function"]["arguments"]) for call in calls) or str(answer["text"])
 
 
 def iou_of(boxes: Sequence[dict[str, Any]], wanted: Sequence[float]) -> float:

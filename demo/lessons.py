@@ -41,10 +41,14 @@ class Learnt:
     right: dict[str, tuple[int, int]]  # task -> (right, asked)
 
 
-def learn(net: DemoNet, heads: SideHeads, batch: Batch) -> Learnt:
-    """Forward pass of a batch, in bfloat16 where that is faster on a CPU."""
+def learn(net: DemoNet, heads: SideHeads, batch: Batch, *, towers: bool = True) -> Learnt:
+    """Forward pass of a batch, in bfloat16 where that is faster on a CPU.
+
+    Without `towers` they stay as they are, and so their side lessons are left out.
+    """
     with torch.autocast("cpu", torch.bfloat16):
-        embeddings = _embed(net, batch)
+        with torch.set_grad_enabled(towers):
+            embeddings = _embed(net, batch)
         media = [
             (states, Placed(rows=torch.from_numpy(batch.rows[kind]), source=torch.from_numpy(batch.source[kind])))
             for kind, states in embeddings.items()
@@ -54,7 +58,7 @@ def learn(net: DemoNet, heads: SideHeads, batch: Batch) -> Learnt:
         labels = torch.from_numpy(batch.labels)
         learnt = labels != IGNORED
         logits = net.lm_head(states[learnt]).float()
-        side = _side_loss(heads, embeddings, batch)
+        side = _side_loss(heads, embeddings, batch) if towers else torch.zeros(())
         if batch.pointed is not None:
             side = side + _POINT_WEIGHT * _point_loss(net.model.looks(halfway, positions), batch, batch.pointed)
     losses = F.cross_entropy(logits, labels[learnt], reduction="none")
@@ -105,12 +109,12 @@ def _point_loss(looks: Tensor, batch: Batch, pointed: Pointed) -> Tensor:
 
     looks: [B, L, L], before the softmax.
     """
-    rows, prompts = torch.from_numpy(pointed.rows), torch.from_numpy(pointed.prompts)
+    rows = torch.from_numpy(pointed.rows)
     length = looks.shape[-1]
     later = torch.arange(length) > (rows % length)[:, None]  # [n, L]
     found = looks.flatten(0, 1)[rows].float().masked_fill(later, float("-inf")).log_softmax(-1)
-    places = torch.from_numpy(batch.rows["image"]).view(len(batch.ids), -1)[prompts] % length  # [n, tokens]
-    return -(found.gather(1, places) * torch.from_numpy(pointed.tokens)).sum(-1).mean()
+    shares = torch.from_numpy(pointed.shares)
+    return -(found.masked_fill(shares == 0, 0.0) * shares).sum(-1).mean()
 
 
 def _marked(found: Tensor, wanted: Tensor) -> Tensor:

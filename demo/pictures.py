@@ -5,7 +5,7 @@ picture, and in which words, is not known here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
@@ -15,7 +15,7 @@ from demo.colours import Rgb, draw_colour, lab, tells_apart, vary
 from demo.grounds import Ground, choose_ground, paint_ground, shift
 from demo.lettering import paint_number
 from demo.placing import place
-from demo.shapes import Paint, draw_form, paint_form
+from demo.shapes import Form, Paint, draw_form, paint_form
 
 COMMON_SIZES = ((224, 224), (256, 256), (300, 300), (320, 240), (400, 300), (400, 400), (500, 500), (512, 512))
 
@@ -67,12 +67,14 @@ def random_kinds(rng: np.random.Generator, count: int) -> tuple[tuple[str, str],
 
 
 def draw_scene(
-    rng: np.random.Generator, size: tuple[int, int], count: int, *, kinds: Sequence[tuple[str, str]] | None = None
-) -> Picture:
+    rng: np.random.Generator, size: tuple[int, int], count: int, *, kinds: Sequence[tuple[str, str]] | None = None,
+    varied: bool = False,
+) -> Picture:  # fmt: skip
     """A picture of `size` (width, height) with `count` things that lie apart from one another.
 
-    `kinds` gives the (shape, colour) of each; without it they are random. Raises ValueError if `kinds` is of another
-    length than `count`.
+    `kinds` gives the (shape, colour) of each; without it they are random. `varied`: more of them have lines at their
+    edges, strong gradients or nothing but an outline; the examination is drawn without. Raises ValueError if `kinds` is
+    of another length than `count`.
     """
     chosen = random_kinds(rng, count) if kinds is None else tuple(kinds)
     if len(chosen) != count:
@@ -84,12 +86,50 @@ def draw_scene(
     places = place(rng, size, [form.extent for form in forms])
     smooth = rng.random() < 0.85
     lined, graded = rng.random() < 0.15, rng.random() < 0.1
+    look = _look(rng) if varied else Look()
     things = []
     for (shape, colour), shade, form, (x, y, side) in zip(chosen, shades, forms, places, strict=True):
         paint = _paint(rng, colour, shade, ground, line=lined and side > 24, grade=graded, smooth=smooth)
+        paint, form = look.on(shape, colour, paint, form, side)
         box = paint_form(rng, image, form, paint, (x, y), side)
         things.append(Thing(shape=shape, colour=colour, box=box))
     return Picture(image=image, things=tuple(things), number=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How all things of a scene differ from plain ones; as it stands: not at all. Widths are of the longer side."""
+
+    line: float = 0.0  # width of the line at the edge
+    lighter: bool = False  # a white line, else a black one
+    shaded: int = 0  # how many steps of 255 darker one end of a thing is, of black ones lighter
+    radial: bool = False
+    hollow: float = 0.0  # squares and triangles are outlines of about this width; an open circle would be a ring
+
+    def on(self, shape: str, colour: str, paint: Paint, form: Form, side: float) -> tuple[Paint, Form]:
+        """A thing of `side` pixels in this look."""
+        if self.shaded:
+            other = shift(paint.first, self.shaded if colour == "black" else -self.shaded)
+            paint = replace(paint, second=other, pattern="radial" if self.radial else "linear")
+        if self.line and side > 20 and colour not in ("black", "white"):
+            paint = replace(paint, line=(255, 255, 255) if self.lighter else (0, 0, 0), line_width=self.line)
+        if self.hollow * side > 2 and shape in ("square", "triangle"):
+            heart = form.outer.mean(0) if shape == "triangle" else np.array(form.extent) / 2
+            form = replace(form, hole=heart + (form.outer - heart) * (1 - 2.6 * self.hollow))
+        return paint, form
+
+
+def _look(rng: np.random.Generator) -> Look:
+    roll = rng.random()
+    if roll < 0.45:
+        return Look()
+    if roll < 0.65:
+        return Look(line=float(rng.uniform(0.02, 0.07)), lighter=rng.random() < 0.15)
+    if roll < 0.85:
+        return Look(shaded=int(rng.uniform(15, 50)), radial=rng.random() < 0.4)
+    if roll < 0.93:
+        return Look(line=float(rng.uniform(0.02, 0.06)), shaded=int(rng.uniform(15, 45)))
+    return Look(hollow=float(rng.uniform(0.05, 0.1)))
 
 
 def _shades(rng: np.random.Generator, names: Sequence[str]) -> list[Rgb]:

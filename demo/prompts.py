@@ -37,6 +37,7 @@ class Example:
     answer: str
     history: tuple[tuple[Parts, str], ...] = ()
     task: str = ""
+    system: str = ""  # what stands before all turns: the tools that are offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,9 @@ class Encoded:
     labels: np.ndarray  # int64 [n]: what follows each place, where that is part of an answer
     positions: np.ndarray  # int64 [3, n]
     places: tuple[tuple[Ref, int, int], ...]  # each medium: first pad and how many
-    turning: tuple[tuple[int, ...], ...]  # of each answer: places behind which it says what was seen, in a box digits
+    turning: tuple[
+        tuple[int, ...], ...
+    ]  # of each answer: places behind which it says what was seen, in a box and a number digits
 
 
 def audio_tokens(frames: int) -> int:
@@ -87,6 +90,8 @@ class Reader:
         ids: list[int] = []
         places: list[tuple[Ref, int, int]] = []
         answers: list[tuple[int, int]] = []  # (first, behind the last) of each, the end mark included
+        if example.system:
+            ids += [self._start, *self._text(f"system\n{example.system}"), self._end, *self._text("\n")]
         for parts, answer in (*example.history, (example.parts, example.answer)):
             self._ask(parts, ids, places, extents)
             ids += [self._start, *self._text("assistant\n")]
@@ -100,8 +105,12 @@ class Reader:
             labels[first - 1 : behind - 1] = ids[first:behind]
         turning = []
         for first, behind in answers:
-            box = range(ids.index(self._box, first), behind) if self._box in ids[first:behind] else ()
-            turning.append(tuple(i - 1 for i in box if ids[i] in self._digits) or (first - 1,))
+            said = range(first, behind - 1)
+            if self._box in ids[first:behind]:
+                said = range(ids.index(self._box, first), behind)
+            elif not all(ids[i] in self._digits for i in said):
+                said = range(0)
+            turning.append(tuple(i - 1 for i in said if ids[i] in self._digits) or (first - 1,))
         return Encoded(
             ids=np.array(ids), labels=labels, positions=self._positions(len(ids), places, extents),
             places=tuple(places), turning=tuple(turning),

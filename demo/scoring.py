@@ -1,8 +1,10 @@
 """When an answer is right, and how sure a share of right ones is."""
 
+import json
 import math
 from collections.abc import Sequence
 from types import MappingProxyType
+from typing import Any
 
 _NUMBERS = MappingProxyType(
     {
@@ -26,8 +28,17 @@ def plain(text: str) -> str:
 
 
 def same(said: str, right: str) -> bool:
-    """Whether an answer is the right one."""
-    return plain(said) == plain(right)
+    """Whether an answer is the right one: a JSON object by its value, other text as `plain` has it."""
+    wanted = _object(right)
+    return plain(said) == plain(right) if wanted is None else _object(said) == wanted
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def overlap(first: Sequence[float], second: Sequence[float]) -> float:

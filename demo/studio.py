@@ -19,7 +19,7 @@ from demo.recording import worn_sound
 from demo.sizes import Sizes
 from demo.sounds import Sound, silence, sweep, tone
 from demo.sounds import beeps as make_beeps
-from demo.wear import worn_picture
+from demo.wear import lit_picture, worn_picture
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import sample_frames
 from tokenization.media.image import resize, to_patches
@@ -67,21 +67,21 @@ class Studio:
 
     def scene(self, size: tuple[int, int]) -> Picture:
         """A picture of none to seven things, mostly of few."""
-        count = int(self._rng.choice(8, p=(0.01, 0.36, 0.16, 0.15, 0.14, 0.14, 0.02, 0.02)))
-        return draw_scene(self._rng, size, count)
+        count = int(self._rng.choice(8, p=(0.01, 0.30, 0.16, 0.17, 0.16, 0.16, 0.02, 0.02)))
+        return draw_scene(self._rng, size, count, varied=True)
 
     def pair(self, size: tuple[int, int], other: tuple[int, int]) -> tuple[Picture, Picture]:
         """Two pictures of these sizes, often of one thing each, alike in shape, in colour, in both or in none."""
         rng = self._rng
         if rng.random() < 0.35:
             n = rng.integers(1, 6, 2)
-            return (draw_scene(rng, size, int(n[0])), draw_scene(rng, other, int(n[1])))
+            return (draw_scene(rng, size, int(n[0]), varied=True), draw_scene(rng, other, int(n[1]), varied=True))
         first, second = ((str(rng.choice(SHAPES)), str(rng.choice(COLOURS))) for _ in range(2))
         shape = first[0] if rng.random() < 0.45 else second[0]
         colour = first[1] if rng.random() < 0.45 else second[1]
         return (
-            draw_scene(rng, size, 1, kinds=[first]),
-            draw_scene(rng, other, 1, kinds=[(shape, colour)]),
+            draw_scene(rng, size, 1, kinds=[first], varied=True),
+            draw_scene(rng, other, 1, kinds=[(shape, colour)], varied=True),
         )
 
     def digits(self) -> str:
@@ -93,7 +93,7 @@ class Studio:
     def patches(self, image: Image.Image, extent: Extent) -> np.ndarray:
         """uint8 [patches, columns] of a worn copy of the picture."""
         side = self._sizes.patch
-        worn = worn_picture(self._rng, image)
+        worn = worn_picture(self._rng, lit_picture(self._rng, image))
         fitted = resize(worn, width=extent.grid[2] * side, height=extent.grid[1] * side)
         return to_patches(fitted, patch=side, merge=self._sizes.merge)
 
@@ -193,6 +193,15 @@ class Studio:
                 wide = np.clip(np.minimum(x + 1, start + each) - np.maximum(x, start), 0, None)
                 found[i, ..., int(digit)][wide * high > min(1.0, each * (bottom - top)) / 3] = 1
         return found.reshape(len(drawn), -1, 10)
+
+    def digits_of(self, picture: Picture, grid: tuple[int, int, int]) -> list[int]:
+        """The token in which the middle of each digit of a printed number lies."""
+        rows, columns = grid[1] // self._sizes.merge, grid[2] // self._sizes.merge
+        left, top, right, bottom = np.array(picture.number_box) / np.tile(picture.image.size, 2)
+        n = len(picture.number or "")
+        row = min(rows - 1, int((top + bottom) / 2 * rows))
+        middles = (left + (right - left) * (np.arange(n) + 0.5) / n) * columns
+        return [row * columns + min(columns - 1, int(x)) for x in middles]
 
     def heard(self, made: Sequence[Sound], extent: Extent) -> np.ndarray:
         """int64 [sounds, tokens]: 1 where a beep sounds in the middle of a token, 2 in the first such token of each."""

@@ -3,7 +3,8 @@
 Training and the accuracy card both ask through this.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,7 +35,8 @@ _APART = 0.06  # of the width: things nearer than this have no order from left t
 class Asked:
     """One question and its answer; `box` (x1, y1, x2, y2 in 0..1000) where the answer is one.
 
-    `things`: those of a picture that one has to look at for it.
+    `things`: those of a picture that one has to look at for it. `kind`: the shape and the colour that are counted.
+    `call`: the arguments of a tool, where the answer calls it.
     """
 
     task: str
@@ -43,6 +45,8 @@ class Asked:
     answer: str
     box: tuple[float, float, float, float] | None = None
     things: tuple[Thing, ...] = ()
+    kind: tuple[str | None, str | None] = (None, None)
+    call: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +79,8 @@ def about_picture(asker: Asker, picture: Picture, tasks: Sequence[str] = ()) -> 
     one, some = len(things) == 1, len(things) > 1
     options: dict[str, tuple[float, Question]] = {
         "count": (1.0 if one else 3.0, lambda a: a.ask("count", say_count(len(things)), things)),
-        "count_of": (0.3 if one else 1.5, lambda a: _count_of(a, things)),
-        "exists": (0.8, lambda a: _exists(a, things)),
+        "count_of": (0.6 if one else 6.0, lambda a: _count_of(a, things)),
+        "exists": (1.2 if one else 2.2, lambda a: _exists(a, things)),
     }
     if len(shapes) == 1:
         options["shape"] = (2.0, lambda a: a.ask("shape", say(things[0].shape, a.language), things))
@@ -87,7 +91,9 @@ def about_picture(asker: Asker, picture: Picture, tasks: Sequence[str] = ()) -> 
         pairs = [(thing.shape, thing.colour) for thing in ordered]
         options["thing"] = (2.5 if one else 0.7, lambda a: a.ask("thing", say_things(pairs, a.language), things))
     if things:
-        options["where"] = (9.0, lambda a: _where(a, picture))
+        options["where"] = (4.5 if one else 7.0, lambda a: _where(a, picture))
+    if len(shapes) == 1:
+        options["json"] = (1.5, lambda a: _json(a, things))
     single_colours = [t for t in things if sum(t.colour == other.colour for other in things) == 1]
     single_shapes = [t for t in things if sum(t.shape == other.shape for other in things) == 1]
     if some and single_colours:
@@ -107,12 +113,13 @@ def about_number(asker: Asker, picture: Picture) -> Asked:
 def about_pair(asker: Asker, first: Picture, second: Picture, tasks: Sequence[str] = ()) -> Asked:
     """A question that compares two pictures, in their order."""
     a, b = first.things, second.things
-    options: dict[str, Question] = {"more": lambda q: q.ask("more", say(_more(len(a), len(b)), q.language))}
+    options: dict[str, Question] = {"more": lambda q: q.ask("more", say(_more(len(a), len(b)), q.language), (*a, *b))}
     if len(a) == len(b) == 1:
+        both = (a[0], b[0])
         same_shape, same_colour = a[0].shape == b[0].shape, a[0].colour == b[0].colour
-        options["same_shape"] = lambda q: q.ask("same_shape", say_yes(same_shape, q.language))
-        options["same_colour"] = lambda q: q.ask("same_colour", say_yes(same_colour, q.language))
-        options["same_thing"] = lambda q: q.ask("same_thing", say_yes(same_shape and same_colour, q.language))
+        options["same_shape"] = lambda q: q.ask("same_shape", say_yes(same_shape, q.language), both)
+        options["same_colour"] = lambda q: q.ask("same_colour", say_yes(same_colour, q.language), both)
+        options["same_thing"] = lambda q: q.ask("same_thing", say_yes(same_shape and same_colour, q.language), both)
     only = [(t, "first") for t in a if not _has(b, t)] + [(t, "second") for t in b if not _has(a, t)]
     if only:
         options["which_has"] = lambda q: _which_has(q, only)
@@ -172,7 +179,33 @@ def _count_of(asker: Asker, things: Sequence[Thing]) -> Asked:
     noun = asker.pick({"en": ("shape", "object", "thing"), "zh": _NOUNS["zh"]}[asker.language])
     what = say_plural(shape, colour, asker.language, noun="" if shape else noun)
     found = [thing for thing in things if shape in (None, thing.shape) and colour in (None, thing.colour)]
-    return asker.ask("count_of", say_count(len(found)), found, what=what)
+    return replace(asker.ask("count_of", say_count(len(found)), found, what=what), kind=(shape, colour))
+
+
+def _json(asker: Asker, things: Sequence[Thing]) -> Asked:
+    """What all things have in common, or how many they are, under the keys that the question names."""
+    rng, thing = asker.rng, things[0]
+    chinese = asker.language == "zh" and rng.random() < 0.6
+    shape, colour, count = ("形状", "颜色", "数量") if chinese else ("shape", "colour", "count")
+    if not chinese and rng.random() < 0.4:
+        colour = "color"
+    language: Language = "zh" if chinese else "en"
+    values: dict[str, str | int] = {shape: say(thing.shape, language)}
+    if len({one.colour for one in things}) == 1:
+        values[colour] = say(thing.colour, language)
+    if len(things) > 1 or rng.random() < 0.2:
+        values[count] = len(things)
+    names = list(values)
+    roll = rng.random()
+    if roll > 0.65 or len(things) > 1:
+        names = [names[int(k)] for k in rng.permutation(len(names))]
+        if roll > 0.8:
+            names = names[: 1 + int(rng.integers(len(names)))]
+    shown = [f'"{name}"' for name in names] if rng.random() < 0.25 else names
+    last = "、" if asker.language == "zh" and rng.random() < 0.4 else "和" if asker.language == "zh" else " and "
+    keys = last.join([(", " if asker.language == "en" else "、").join(shown[:-1]), shown[-1]] if shown[1:] else shown)
+    answer = json.dumps({name: values[name] for name in names}, ensure_ascii=False)
+    return asker.ask("json", answer, things, keys=keys)
 
 
 def _exists(asker: Asker, things: Sequence[Thing]) -> Asked:
@@ -220,7 +253,7 @@ def _colour_of(asker: Asker, things: Sequence[Thing]) -> Asked:
 def _which_has(asker: Asker, only: Sequence[tuple[Thing, str]]) -> Asked:
     thing, place = only[int(asker.rng.integers(len(only)))]
     named = say_thing(thing.shape, thing.colour, asker.language)
-    return asker.ask("which_has", say(place, asker.language), thing=named)
+    return asker.ask("which_has", say(place, asker.language), (thing,), thing=named)
 
 
 def _ordered(things: Sequence[Thing], width: int) -> list[Thing]:

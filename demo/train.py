@@ -29,19 +29,9 @@ from demo.words import Words
 
 # Besides a batch of scenes, each step takes the next of these.
 ROTATION = (
-    "numbers",
-    "sounds",
-    "pairs",
-    "numbers",
-    "clips",
-    "sounds",
-    "talk",
-    "numbers",
-    "mixed",
-    "sounds",
-    "clips",
-    "numbers",
-)
+    "pairs", "numbers", "talk", "tools", "pairs", "clips", "talk", "sounds", "pairs", "numbers", "tools", "clips",
+    "mixed", "talk", "numbers", "tools", "sounds",
+)  # fmt: skip
 _CORPUS_LINES = 60_000
 _QUEUE = 6  # batches drawn ahead
 _PATIENCE = 10  # seconds without a batch until somebody looks whether its maker lives
@@ -62,11 +52,18 @@ class Plan:
     warmup: int = 100
     vocab: int = 1000
     save_every: int = 100
+    minutes: float = 0  # of the clock, all runs in the folder together, at which the rate is nothing; 0: `steps` alone
+    towers: bool = True  # whether they are trained with the decoder
     small: bool = False  # batches of a few prompts, for a quick try
 
-    def rate_at(self, step: int) -> float:
-        """The learning rate of a step: up, level, then down along a straight line."""
+    def rate_at(self, step: int, spent: float = 0.0) -> float:
+        """The learning rate of a step: up, level, then down along a straight line.
+
+        Where the plan has minutes it is level for a fifth of them, and `spent` seconds say where it is.
+        """
         up = min(1.0, (step + 1) / self.warmup)
+        if self.minutes:
+            return self.rate * up * max(0.0, min(1.0, (1 - spent / (60 * self.minutes)) / 0.8))
         down = min(1.0, (self.steps - step) / max(self.decay, 1))
         return self.rate * up * down
 
@@ -92,17 +89,18 @@ def _train(rank: int, plan: Plan) -> None:
     sizes, tokenizer = Sizes(), _tokenizer(plan)
     net, heads = DemoNet(sizes, tokenizer.get_vocab_size()), SideHeads(sizes)
     optimisers = _optimisers(net, heads, plan)
-    start = _restore(plan, net, heads, optimisers)
+    start, earlier = _restore(plan, net, heads, optimisers)
+    begun = time.monotonic() - earlier
     log = Log(plan.out / "log.jsonl", smooth=_SMOOTH)
     batches = _batches(rank, start, plan)
     bar = tqdm(range(start, plan.steps), initial=start, total=plan.steps, disable=rank > 0, mininterval=5)
     for step in bar:
-        for optimiser in optimisers:
-            optimiser.zero_grad()
-            for group in optimiser.param_groups:
-                group["lr"] = plan.rate_at(step)
+        spent = _agreed(time.monotonic() - begun, plan.ranks)
+        if plan.minutes and spent >= 60 * plan.minutes:
+            break
+        _begin(optimisers, plan, step, spent)
         for _ in range(2):
-            learnt = learn(net, heads, batch := next(batches))
+            learnt = learn(net, heads, batch := next(batches), towers=plan.towers)
             learnt.loss.backward()
             log.note(batch.name, learnt.answers, learnt.side, learnt.right)
         parameters = [*net.parameters(), *heads.parameters()]
@@ -115,9 +113,23 @@ def _train(rank: int, plan: Plan) -> None:
         bar.set_postfix_str(log.line(), refresh=False)
         if rank == 0 and ((step + 1) % plan.save_every == 0 or step + 1 == plan.steps):
             log.write(step + 1)
-            _save(plan, step + 1, net, heads, optimisers)
+            _save(plan, step + 1, spent, net, heads, optimisers)
+    else:
+        step = plan.steps
+    if rank == 0 and step < plan.steps:
+        log.write(step)
+        _save(plan, step, spent, net, heads, optimisers)
+    batches.close()
     if plan.ranks > 1:
         dist.destroy_process_group()
+
+
+def _agreed(seconds: float, ranks: int) -> float:
+    """The first process's clock, for all."""
+    told = torch.tensor([seconds], dtype=torch.float64)
+    if ranks > 1:
+        dist.broadcast(told, 0)
+    return float(told)
 
 
 def _keep_memory() -> None:
@@ -190,11 +202,27 @@ def _optimisers(net: DemoNet, heads: SideHeads, plan: Plan) -> list[torch.optim.
     """Orthogonalised updates for the matrices inside the blocks, Adam's for all else."""
     inside = [p for name, p in net.named_parameters() if p.ndim == 2 and (".blocks." in name or ".layers." in name)]
     known = {id(p) for p in inside}
-    others = [p for p in [*net.parameters(), *heads.parameters()] if id(p) not in known]
+    others = [p for p in net.parameters() if id(p) not in known]
+    ahead = plan.warmup if plan.weights else 0  # heads are new where weights are not: they need no warming up
     return [
-        torch.optim.Muon(inside, lr=plan.rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=plan.rate, weight_decay=0.02, betas=(0.9, 0.98)),
+        torch.optim.Muon(
+            [{"params": inside, "ahead": 0}], lr=plan.rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"
+        ),
+        torch.optim.AdamW(
+            [{"params": others, "ahead": 0}, {"params": list(heads.parameters()), "ahead": ahead}],
+            lr=plan.rate,
+            weight_decay=0.02,
+            betas=(0.9, 0.98),
+        ),
     ]
+
+
+def _begin(optimisers: list[torch.optim.Optimizer], plan: Plan, step: int, spent: float) -> None:
+    """No gradients, and the step's rates."""
+    for optimiser in optimisers:
+        optimiser.zero_grad()
+        for group in optimiser.param_groups:
+            group["lr"] = plan.rate_at(step + group["ahead"], spent)
 
 
 def _share(parameters: list[torch.nn.Parameter], ranks: int) -> None:
@@ -214,10 +242,7 @@ def _share(parameters: list[torch.nn.Parameter], ranks: int) -> None:
 
 
 def _batches(rank: int, start: int, plan: Plan) -> Iterator[Batch]:
-    """Two batches a step, drawn ahead by a process of their own, which ends with this generator.
-
-    RuntimeError: it has ended before.
-    """
+    """Two batches a step, drawn ahead by a process of their own, which ends with this one. RuntimeError: before it."""
     context = mp.get_context("spawn")
     queue: Any = context.Queue(_QUEUE)
     process = context.Process(target=_draw, args=(queue, rank, start, plan), daemon=True)
@@ -245,9 +270,11 @@ def _draw(queue: Any, rank: int, start: int, plan: Plan) -> None:
         queue.put(makers[ROTATION[step % len(ROTATION)]](**few))  # all ranks the same: they wait for the slowest
 
 
-def _save(plan: Plan, step: int, net: DemoNet, heads: SideHeads, optimisers: list[torch.optim.Optimizer]) -> None:
+def _save(
+    plan: Plan, step: int, spent: float, net: DemoNet, heads: SideHeads, optimisers: list[torch.optim.Optimizer]
+) -> None:
     state = {
-        "step": step, "net": net.state_dict(), "heads": heads.state_dict(),
+        "step": step, "spent": spent, "net": net.state_dict(), "heads": heads.state_dict(),
         "optimisers": [optimiser.state_dict() for optimiser in optimisers],
     }  # fmt: skip
     torch.save(state, plan.out / "state.part")
@@ -256,16 +283,16 @@ def _save(plan: Plan, step: int, net: DemoNet, heads: SideHeads, optimisers: lis
     plot_losses(plan.out / "log.jsonl", plan.out / "loss.png")
 
 
-def _restore(plan: Plan, net: DemoNet, heads: SideHeads, optimisers: list[torch.optim.Optimizer]) -> int:
-    """The step to go on with."""
+def _restore(plan: Plan, net: DemoNet, heads: SideHeads, optimisers: list[torch.optim.Optimizer]) -> tuple[int, float]:
+    """The step to go on with, and the seconds that were spent."""
     path = plan.out / "state.pt"
     if not path.exists():
         if plan.weights:
             read_weights(plan.weights, net)
-        return 0
+        return 0, 0.0
     state = torch.load(path, weights_only=True)
     net.load_state_dict(state["net"])
     heads.load_state_dict(state["heads"])
     for optimiser, saved in zip(optimisers, state["optimisers"], strict=True):
         optimiser.load_state_dict(saved)
-    return int(state["step"])
+    return int(state["step"]), float(state["spent"])

@@ -8,6 +8,21 @@ from PIL import Image, ImageChops, ImageFilter
 NORMAL = np.sort(np.random.default_rng(0).standard_normal(256))  # turns even bytes into normal noise
 
 
+def lit_picture(rng: np.random.Generator, image: Image.Image) -> Image.Image:
+    """The RGB picture as a phone takes it in poor light: uneven, soft and grainy; five of six stay as they were."""
+    if rng.random() > 1 / 6:
+        return image
+    width, height = image.size
+    centre = rng.uniform(0.2, 0.8, 2)
+    far = np.hypot(
+        (np.arange(width) / width - centre[0])[None], (np.arange(height) / height - centre[1])[:, None]
+    )  # [height, width]
+    light = 1 + rng.uniform(-0.05, 0.08) - rng.uniform(0.05, 0.3) * far**2
+    grain = rng.standard_normal((height, width, 1)) * rng.uniform(1, 7) + rng.standard_normal((height, width, 3)) * 3
+    seen = np.asarray(image.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.2, 1.0)))), np.float32)
+    return Image.fromarray(np.clip(seen * light[..., None] + grain, 0, 255).astype(np.uint8))
+
+
 def worn_picture(rng: np.random.Generator, image: Image.Image) -> Image.Image:
     """The RGB picture after wear, of the same size; in 40 % of all cases as it was."""
     if rng.random() < 0.4:

@@ -33,7 +33,7 @@ _FORM = MappingProxyType(
     dict.fromkeys(("shape", "colour", "shape_of", "colour_of", "motion", "pitch", "sweep", "more", "which_has"), "word")
     | dict.fromkeys(("count", "count_of", "number", "beeps"), "number")
     | dict.fromkeys(("exists", "same_shape", "same_colour", "same_thing"), "yesno")
-    | dict.fromkeys(("thing", "where", "moving_thing"), "any")
+    | dict.fromkeys(("thing", "where", "moving_thing", "json"), "any")
 )
 TASKS: tuple[str, ...] = tuple(_FORM)
 # Other words for the same thing that a question may use; `where` repeats the question's words and has none of these.
@@ -55,7 +55,7 @@ _SYNONYMS = MappingProxyType(
 # The medium that a task is about; tasks that compare pictures have no other medium beside them.
 _MEDIUM = MappingProxyType(
     dict.fromkeys(("shape", "colour", "shape_of", "colour_of", "count", "count_of"), "picture")
-    | dict.fromkeys(("number", "exists", "thing", "where"), "picture")
+    | dict.fromkeys(("number", "exists", "thing", "where", "json"), "picture")
     | dict.fromkeys(("motion", "moving_thing"), "clip")
     | dict.fromkeys(("beeps", "pitch", "sweep"), "sound")
 )
@@ -190,12 +190,19 @@ class Words:
         """A question of a task with random slots and an answer of the right kind, true of nothing."""
         shapes, colours = rng.permutation(np.array(SHAPES)).tolist(), rng.permutation(np.array(COLOURS)).tolist()
         thing = say_thing(shapes[0], colours[0], language)
-        slots = {"thing": thing, "what": plural(thing, language), "shape": shapes[0], "colour": colours[0]}
+        slots = {
+            "keys": f"shape, {colours[0]}",
+            "thing": thing,
+            "what": plural(thing, language),
+            "shape": shapes[0],
+            "colour": colours[0],
+        }
         pairs = list(zip(shapes, colours, strict=False))[: 1 + int(rng.random() * 3)]
         box = rng.uniform(0, 1000, 4).tolist()
         answers = {
             "where": say_box(thing, (box[0], box[1], box[2], box[3]), language),
             "thing": say_things(pairs, language),
+            "json": f'{{"shape": "{shapes[0]}"}}',
             "moving_thing": thing,
             "number": str(int(10 ** (rng.random() * 4))),
             "motion": say(_choose(rng, DIRECTIONS), language),

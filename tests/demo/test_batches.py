@@ -20,9 +20,9 @@ from demo.words import Words
 
 SIZES = Sizes()
 WORDS = Words.load()
-KINDS = ("scenes", "numbers", "pairs", "clips", "sounds", "mixed", "talk")
+KINDS = ("scenes", "numbers", "pairs", "clips", "sounds", "mixed", "talk", "tools")
 MEDIA = {"scenes": {"image"}, "numbers": {"image"}, "pairs": {"image", OTHER}, "clips": {"video"}, "sounds": {"audio"},
-         "mixed": {"image", "video", "audio"}, "talk": set[str]()}  # fmt: skip
+         "mixed": {"image", "video", "audio"}, "talk": set[str](), "tools": {"image"}}  # fmt: skip
 SEEDS = range(6)  # of scenes some are conversations; of mixed prompts some hold three media
 
 
@@ -80,7 +80,7 @@ def test_what_is_learnt_is_the_answers(tokenizer: Tokenizer, kind: str, seed: in
 def test_every_embedding_stands_where_its_pad_is(tokenizer: Tokenizer, kind: str, seed: int) -> None:
     batch, examples = draw(tokenizer, kind, seed)
     assert set(batch.media) == set(batch.rows) == set(batch.source) and set(batch.media) <= MEDIA[kind]
-    assert kind == "mixed" or set(batch.media) == MEDIA[kind]
+    assert kind in ("mixed", "tools") or set(batch.media) == MEDIA[kind]
     flat, length = batch.ids.ravel(), batch.ids.shape[1]
     reader = Reader(tokenizer, SIZES)
     pads = [id_of(tokenizer, pad) for pad in PADS.values()]
@@ -114,7 +114,7 @@ def test_every_embedding_stands_where_its_pad_is(tokenizer: Tokenizer, kind: str
 def test_some_scenes_are_conversations_and_some_questions_come_first(tokenizer: Tokenizer) -> None:
     examples = [example for seed in range(30) for example in draw(tokenizer, "scenes", seed)[1]]
     talks = [example for example in examples if example.task == "conversation"]
-    assert talks and all(len(example.history) == 2 for example in talks)
+    assert talks and all(len(example.history) == 3 for example in talks)
     assert all(sum(isinstance(part, Ref) for parts, _ in example.history for part in parts) == 1 for example in talks)
     single = [example for example in examples if not example.history]
     assert 0.15 < np.mean([isinstance(example.parts[0], str) for example in single]) < 0.6
@@ -245,11 +245,14 @@ def test_answers_point_at_the_things_they_are_about(tokenizer: Tokenizer, seed: 
     """Where the first word of an answer is to be said, in a box every digit, for as many things as are counted."""
     batch, examples = draw(tokenizer, "scenes", seed)
     assert batch.pointed is not None and batch.seen is not None
-    places = list(zip(batch.pointed.prompts, batch.pointed.rows, batch.pointed.tokens, strict=True))
-    assert len(places) >= len(examples) // 2
-    for prompt, row, shares in places:
-        assert row // batch.ids.shape[1] == prompt and batch.labels.flat[row] != IGNORED
-        assert shares.sum() == pytest.approx(1) and not shares[batch.seen.middle[prompt] == 0].any()
+    assert len(batch.pointed.rows) >= len(examples) // 2
+    length = batch.ids.shape[1]
+    for row, everywhere in zip(batch.pointed.rows, batch.pointed.shares, strict=True):
+        prompt = row // length
+        assert batch.labels.flat[row] != IGNORED
+        shares = everywhere[batch.rows["image"].reshape(len(examples), -1)[prompt] % length]
+        assert shares.sum() == pytest.approx(everywhere.sum()) == 1
+        assert not shares[batch.seen.middle[prompt] == 0].any()
         said = tokenizer.decode([int(batch.labels.flat[row])])
         if batch.tasks[prompt] == "where":
             assert said.isdigit() and shares.max() == 1
@@ -263,7 +266,7 @@ def test_side_lessons_belong_to_the_media_of_their_batch(tokenizer: Tokenizer) -
         assert (batch.seen is not None) == (kind in ("scenes", "pairs"))
         assert (batch.heard is not None) == (kind == "sounds")
         assert (batch.digits is not None) == (kind == "numbers")
-        assert (batch.pointed is not None) == (kind == "scenes")
+        assert (batch.pointed is not None) == (kind in ("scenes", "numbers", "pairs"))
         reader = Reader(tokenizer, SIZES)
         if batch.seen is not None:
             n = reader.n_tokens("image", batch.extents["image"])

@@ -57,7 +57,14 @@ def marked(right: bool, iou: float | None = None) -> Marked:
 
 @pytest.mark.parametrize(
     ("said", "right"),
-    [(" Red circle. ", "red circle"), ("three", "3"), ("Three.", "3"), ("三", "3"), ("我不知道", "我不知道。")],
+    [
+        ('{"colour":"red", "shape": "star"}', '{"shape": "star", "colour": "red"}'),
+        (" Red circle. ", "red circle"),
+        ("three", "3"),
+        ("Three.", "3"),
+        ("三", "3"),
+        ("我不知道", "我不知道。"),
+    ],
 )
 def test_answers_that_say_the_same_are_right(said: str, right: str) -> None:
     assert same(said, right)
@@ -65,7 +72,16 @@ def test_answers_that_say_the_same_are_right(said: str, right: str) -> None:
 
 @pytest.mark.parametrize(
     ("said", "right"),
-    [("red circle, blue star", "red circle"), ("4", "3"), ("", "left"), ("13", "3"), ("red", "green")],
+    [
+        ("red circle, blue star", "red circle"),
+        ("4", "3"),
+        ("", "left"),
+        ("13", "3"),
+        ("red", "green"),
+        ('{"shape": "star"', '{"shape": "star"}'),
+        ('{"shape": "Star"}', '{"shape": "star"}'),
+        ("[1]", '{"a": 1}'),
+    ],
 )
 def test_other_answers_are_wrong(said: str, right: str) -> None:
     assert not same(said, right)
@@ -194,6 +210,35 @@ def test_an_error_is_a_wrong_answer_that_is_seen() -> None:
     examiner._http = httpx.Client(base_url="http://server", transport=transport)
     found = examiner.ask(marked(True).item)
     assert not found.right and found.said == "HTTP 400: no such thing"
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "right"),
+    [
+        ("tool_called", {"text": "", "tool_calls": "wanted"}, True),
+        ("tool_called", {"text": "wanted"}, False),
+        ("tool_called", {"text": "", "tool_calls": [{"function": {"name": "count_shapes", "arguments": "{}"}}]}, False),
+        ("tool_left", {"text": "wanted"}, True),
+        ("tool_left", {"text": "wanted", "tool_calls": [{"function": {"name": "x", "arguments": "{}"}}]}, False),
+    ],
+)
+def test_a_tool_is_to_be_called_when_and_only_when_it_fits(
+    words: Words, name: str, reply: dict[str, object], right: bool
+) -> None:
+    item = row(name).item(words, 1, 0)
+    (turn,) = item.turns
+    call = {"function": {"name": "count_shapes", "arguments": turn.answer}}
+    said = {key: turn.answer if value == "wanted" else value for key, value in reply.items()}
+    if reply.get("tool_calls") == "wanted":
+        said["tool_calls"] = [call]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert json.loads(request.content)["tools"] == [turn.tool]
+        return httpx.Response(200, json=said)
+
+    examiner = Examiner("http://server")
+    examiner._http = httpx.Client(base_url="http://server", transport=httpx.MockTransport(answer))
+    assert examiner.ask(item).right == right
 
 
 # ---- the card

@@ -9,9 +9,9 @@ from demo.answers import COLOURS, SHAPES
 from demo.colours import MORE, PURE, draw_colour, lab, margin, name_of, parse, tells_apart
 from demo.grounds import choose_ground
 from demo.lettering import font_paths, number_mask, paint_number
-from demo.pictures import Picture, draw_number, draw_scene, random_kinds, random_size
+from demo.pictures import Look, Picture, draw_number, draw_scene, random_kinds, random_size
 from demo.shapes import Paint, draw_form, paint_form
-from demo.wear import worn_picture
+from demo.wear import lit_picture, worn_picture
 
 
 def pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
@@ -189,6 +189,45 @@ def test_fonts_are_listed_once_and_without_odd_ones() -> None:
     names = [path.rsplit("/", 1)[-1] for path in font_paths()]
     assert len(set(names)) == len(names)
     assert not [name for name in names if "symbol" in name.lower() or "emoji" in name.lower()]
+
+
+def test_varied_scenes_hold_what_plain_ones_would_and_their_boxes_are_tight() -> None:
+    rng = np.random.default_rng(14)
+    for number in range(120):
+        picture = draw_scene(rng, (200, 150), number % 6, varied=True)
+        assert len(picture.things) == number % 6
+        for x1, y1, x2, y2 in (thing.box for thing in picture.things):
+            assert 0 <= x1 < x2 <= 200 and 0 <= y1 < y2 <= 150
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_looks_keep_the_box_and_open_squares_and_triangles_only(shape: str) -> None:
+    rng = np.random.default_rng(15)
+    for look in (Look(line=0.06), Look(shaded=40), Look(shaded=40, radial=True), Look(hollow=0.08)):
+        image = Image.new("RGB", (120, 120), (255, 255, 255))
+        plain = Paint(first=(0, 0, 200), second=(0, 0, 200), pattern="plain", line=None, line_width=0, smooth=True)
+        drawn = draw_form(rng, shape)
+        paint, form = look.on(shape, "blue", plain, drawn, 90)
+        box = paint_form(rng, image, form, paint, (12, 12), 90)
+        assert np.abs(np.subtract(box, drawn_box(image, (255, 255, 255)))).max() <= 1
+        opened = look.hollow > 0 and shape in ("square", "triangle")
+        assert (form is not drawn) == opened
+        if opened and shape == "square":
+            assert image.getpixel((round((box[0] + box[2]) / 2), round((box[1] + box[3]) / 2))) == (255, 255, 255)
+        shades = {tuple(pixel) for pixel in pixels(image).reshape(-1, 3).tolist()}
+        assert ((0, 0, 0) in shades) == bool(look.line)
+        assert look.shaded == 0 or len({shade for shade in shades if shade[:2] == (0, 0)}) > 20
+
+
+def test_poor_light_keeps_size_and_leaves_most_pictures_alone() -> None:
+    rng = np.random.default_rng(16)
+    image = Image.new("RGB", (90, 60), (200, 30, 30))
+    lit = [lit_picture(rng, image) for _ in range(120)]
+    changed = [one for one in lit if one is not image]
+    assert 8 <= len(changed) <= 40 and {one.size for one in changed} == {(90, 60)}
+    for one in changed:
+        red, green, blue = pixels(one).reshape(-1, 3).mean(0)
+        assert red > 2 * max(green, blue) and pixels(one).std(axis=(0, 1)).max() > 2
 
 
 def test_wear_keeps_size_and_colour_names() -> None:

@@ -22,10 +22,11 @@ from demo.prompts import IGNORED, Encoded, Example, Extent, Parts, Reader, Ref
 from demo.sizes import Sizes
 from demo.sounds import tone
 from demo.studio import Studio
+from demo.tooling import NAME, declare, said_call, system_text
 from demo.words import Words
 from model.grids.positions import TimeScale, vision_positions
 from model.registry import family_of
-from tokenization.chat.dialects import chat_from_native, chat_from_openai
+from tokenization.chat.dialects import chat_from_native, chat_from_openai, with_tools
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import FrameSampling, sample_frames
 from tokenization.media.source import Source
@@ -155,6 +156,27 @@ def test_every_answer_of_a_conversation_is_learnt(processor: Processor, reader: 
     np.testing.assert_array_equal(ours.ids[places + 1], ours.labels[places])
 
 
+def test_tools_are_shown_as_the_server_shows_them(processor: Processor, reader: Reader) -> None:
+    """The declaration, a call in the history, and its result, by the template that the checkpoint brings."""
+    for seed in range(6):
+        declared = declare(np.random.default_rng(seed))
+        arguments = declared.arguments("star", None) or {}
+        call = {"id": "a", "type": "function", "function": {"name": NAME, "arguments": arguments}}
+        messages = [
+            {"role": "user", "content": "How many stars?"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a", "content": "2"},
+        ]
+        chat, _ = with_tools(chat_from_openai(messages), {"tools": [declared.tool]})
+        theirs = processor.expand(processor.render(chat), []).input_ids
+        back = ("<tool_response>\n2\n</tool_response>",)
+        asked = Example(
+            parts=back, answer="2", history=((("How many stars?",), said_call(arguments)),),
+            system=system_text([declared.tool]),
+        )  # fmt: skip
+        assert reader.encode(asked, {}).ids[: len(theirs)].tolist() == theirs.tolist()
+
+
 def test_a_question_that_is_one_string_reads_the_same(processor: Processor) -> None:
     plain = processor.render(chat_from_openai([{"role": "user", "content": "Who are you?"}]))
     assert plain == processor.render(chat_from_native([{"text": "Who are you?"}]))
@@ -188,7 +210,8 @@ def test_clips_stand_where_the_server_puts_them(reader: Reader, fps: int) -> Non
 @pytest.fixture
 def unworn(monkeypatch: pytest.MonkeyPatch) -> Studio:
     """A studio that draws and does not wear."""
-    monkeypatch.setattr(studio_module, "worn_picture", lambda rng, image: image)
+    for wear in ("lit_picture", "worn_picture"):
+        monkeypatch.setattr(studio_module, wear, lambda rng, image: image)
     monkeypatch.setattr(studio_module, "worn_sound", lambda rng, samples: samples)
     monkeypatch.setattr(Studio, "_grain", lambda self, frames: frames)
     return Studio(np.random.default_rng(7), SIZES)

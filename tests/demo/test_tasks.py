@@ -1,5 +1,6 @@
 """What is asked has one right answer, and that is the one given: derived again here from what the picture holds."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -89,9 +90,23 @@ def check_picture(picture: Picture, asked: Asked, slots: dict[str, str]) -> None
         said = [parse(part, language) for part in re.split(", |，", asked.answer)]
         middle = {id(t): t.box[0] + t.box[2] for t in things}
         assert said == [(t.shape, t.colour) for t in sorted(things, key=lambda t: middle[id(t)])]
+    elif asked.task == "json":
+        check_json(things, asked, slots)
     else:
         assert asked.task == "where"
         check_box(picture, asked, slots)
+
+
+def check_json(things: Sequence[Thing], asked: Asked, slots: dict[str, str]) -> None:
+    """The keys that were named, in their order, and what is true of all things."""
+    said = json.loads(asked.answer)
+    assert [part.strip('" ') for part in re.split(r"、|,| and |和", slots["keys"])] == list(said)
+    wanted = {"shape": {t.shape for t in things}, "colour": {t.colour for t in things}, "count": {len(things)}}
+    wanted["color"] = wanted["colour"]
+    names = {"形状": "shape", "颜色": "colour", "数量": "count"}
+    for name, value in said.items():
+        value = ENGLISH[value] if name in names and value in ENGLISH else value
+        assert wanted[names.get(name, name)] == {value}
 
 
 def check_box(picture: Picture, asked: Asked, slots: dict[str, str]) -> None:
@@ -120,7 +135,18 @@ def test_answers_about_pictures_are_true(language: Language) -> None:
             assert plain.manner == [(asked.task, language, False, False)]
             assert (asked.box is not None) == (asked.task == "where")
             found[asked.task] += 1
-    assert set(found) == {"count", "count_of", "exists", "shape", "colour", "thing", "where", "shape_of", "colour_of"}
+    assert set(found) == {
+        "count",
+        "count_of",
+        "exists",
+        "shape",
+        "colour",
+        "thing",
+        "where",
+        "shape_of",
+        "colour_of",
+        "json",
+    }
     assert min(found.values()) >= 15
 
 

@@ -181,6 +181,30 @@ def test_the_rate_goes_up_stays_and_falls_to_nothing() -> None:
     assert replace(plan, decay=0).rate_at(999) == 0.5
 
 
+def test_a_rate_by_the_clock_is_level_for_a_fifth_of_it() -> None:
+    plan = Plan(out=Path("x"), steps=9, decay=1, rate=0.5, warmup=10, minutes=10)
+    assert plan.rate_at(4, 0) == pytest.approx(0.25)
+    assert plan.rate_at(500, 0) == plan.rate_at(500, 119) == 0.5
+    assert plan.rate_at(500, 360) == pytest.approx(0.25)
+    assert plan.rate_at(500, 600) == plan.rate_at(500, 900) == 0
+
+
+def test_without_towers_the_decoder_alone_is_changed(finished: Finished, tmp_path: Path) -> None:
+    """And a run that has had its minutes ends, whatever its steps."""
+    given = finished.out / "checkpoint"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "_keep_memory", lambda: None)
+        clock = iter(range(0, 1000, 20))
+        patch.setattr(train, "_agreed", lambda seconds, ranks: float(next(clock)))
+        run(replace(plan_of(tmp_path / "next"), weights=given, towers=False, minutes=1, steps=1000, warmup=1))
+    state = torch.load(tmp_path / "next/state.pt", weights_only=True)
+    assert state["step"] == 3 and state["spent"] == 60
+    before = load_file(given / "model.safetensors")
+    for name, value in state["net"].items():
+        same = torch.equal(value, before[f"thinker.{name}"].float())
+        assert same == name.startswith(("visual.", "audio_tower.")), name
+
+
 def test_the_log_forgets_slowly(tmp_path: Path) -> None:
     """Means weigh what is older the less: (4 / 2 + 2) / 1.5 of two losses; one in eight, then eight in eight."""
     log = Log(tmp_path / "log.jsonl", smooth=0.5)
