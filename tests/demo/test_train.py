@@ -35,10 +35,10 @@ class Watch:
     losses: list[tuple[str, float]]
     stop: int | None = None
 
-    def __call__(self, net: DemoNet, heads: SideHeads, batch: Batch) -> Learnt:
+    def __call__(self, net: DemoNet, heads: SideHeads, batch: Batch, *, towers: bool) -> Learnt:
         if len(self.losses) == self.stop:
             raise Stopped
-        learnt = learn(net, heads, batch)
+        learnt = learn(net, heads, batch, towers=towers)
         self.losses.append((batch.name, learnt.answers))
         return learnt
 
