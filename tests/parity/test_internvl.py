@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -14,13 +14,16 @@ from configs.serve import MediaConfig
 from model.families.internvl.processor import TEMPLATE as PUBLISHED_TEMPLATE
 from model.net import absolute_vit
 from tests.model.engine.engine_harness import EngineHarness, clip, engine_at, engine_harness_at, picture
+from tests.model.engine.prefix_harness import asked
 from tests.parity.engine_check import (
     SAMPLING,
     Parts,
     Reference,
     Setup,
     as_reference,
+    check,
     generated,
+    n_media,
     never_sampled,
     prepared_one_by_one,
     submit_all,
@@ -174,6 +177,28 @@ def test_mixed_batches(setups: Callable[..., Setup], name: str, tokens: int, eve
 def test_several_answers(setup: Setup, harness: EngineHarness) -> None:
     sampling = msgspec.structs.replace(SAMPLING, n=3)
     submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=16), sampling=sampling)
+
+
+# ---- what is kept
+
+
+@SLOW
+@pytest.mark.parametrize("prefix_cache", ["off", "on"])
+def test_asked_again(setup: Setup, harness: EngineHarness, prefix_cache: Literal["off", "on"]) -> None:
+    """By what is kept of pictures and videos alone, and by what is kept of prompts."""
+    engine = engine_at(setup.model, harness.root, tokens=7, block_size=4, prefix_cache=prefix_cache)
+    seeing = [name for name in MEMBERS if name != "text"]
+    for name in seeing:
+        n = setup.lengths[name]
+        for cached in (0, (n - 1) // 4 * 4 if prefix_cache == "on" else 0):
+            found = asked(harness, engine, name, MEMBERS[name], SAMPLING)
+            assert found == cached or (cached == 0 < found < 60 and prefix_cache == "on"), (name, found, cached)
+            check(setup, harness, engine, [name])
+            harness.events.clear()
+            harness.finished.clear()
+            harness.read.clear()
+    n_kept = sum(n_media(MEMBERS[name]) for name in seeing)
+    assert (engine.stats.mm_cache_queries, engine.stats.mm_cache_hits) == (2 * n_kept, n_kept)
 
 
 # ---- the tower alone
