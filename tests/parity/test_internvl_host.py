@@ -2,19 +2,27 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from configs.serve import MediaConfig
+from tests.model.engine.engine_harness import chat_of, clip
 from tests.parity.internvl_reference import TheirProcessor, as_patches, their_frames
 from tests.published.layouts import host_of
 from tests.samples.pictures import encoded, photo, with_alpha
+from tests.samples.videos import make_clip
 from tests.tiny.internvl import write_internvl, write_published_internvl
 from tokenization.chat.dialects import chat_from_openai
+from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
+from tokenization.media import video_frames
 from tokenization.media.frame_sampling import sample_middles
 from tokenization.media.source import Source
+from tokenization.messages import Prepare, StartWorker
+from tokenization.prepare import prepare
 from tokenization.processor import StageClock
 from tokenization.tiled_pictures import tile_grid
 
@@ -127,3 +135,30 @@ def test_the_published_prompt(path: Path, tmp_path: Path) -> None:
     )
     assert texts == [f"<|im_start|>system\n{own}<|im_end|>\n{rest}", f"<|im_start|>system\nbe brief<|im_end|>\n{rest}"]
     assert host.stop_ids == (host.tokenizer.special["<|im_end|>"],)
+
+
+FILM = make_clip(40, rate=10, size=(64, 224), key_every=8)
+
+
+class Decoded(Exception):
+    """A video was read."""
+
+
+@pytest.mark.parametrize("options", [{}, {"num_frames": 8}, {"fps": 2.0}])
+def test_a_video_that_does_not_fit_is_refused_before_it_is_decoded(
+    path: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 frames of 4 tokens each, with their numbers and marks. A shorter one is begun to be read."""
+
+    def read(*_: Any) -> Any:
+        raise Decoded
+
+    monkeypatch.setattr(video_frames, "read_video", read)
+    job = Prepare(request_id="a", chat=chat_of([clip(FILM, **options), "what is it?"]), salt=b"")
+    lease, host = (lambda measured: ["psm_00000000"] * len(measured.nbytes)), host_of(path)
+    start = StartWorker(checkpoint=str(path), media=MediaConfig(), max_model_len=64, shm_root=str(tmp_path))
+    with pytest.raises(ChatError, match="of media.*the model takes 64") as caught:
+        prepare(job, start, host, lease, lambda: None)
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(Decoded):
+        prepare(job, msgspec.structs.replace(start, max_model_len=256), host, lease, lambda: None)
