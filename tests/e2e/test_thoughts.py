@@ -47,11 +47,14 @@ def test_a_thought_stands_beside_the_words(thinker: Thinker) -> None:
         assert usage.completion_tokens_details.reasoning_tokens == 2 * ids.index(thinker.mark)
 
 
-def test_an_answer_that_is_cut_in_its_thought_is_all_thought(thinker: Thinker) -> None:
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.families)])
+def test_an_answer_that_is_cut_in_its_thought_is_all_thought(thinker: Thinker, everywhere: bool) -> None:
+    """At each token of the thought and just behind it, or at few of them."""
     whole = thinker.chat(extra_body={"return_token_ids": True})
     n, at = whole.usage.completion_tokens, whole.choices[0].model_extra["token_ids"].index(thinker.mark)
     seen = set()
-    for most in (*range(1, at + 4), *range(at + 4, n, 4)):
+    cuts = (*range(1, at + 4), *range(at + 4, n, 4)) if everywhere else (1, *range(at - 1, at + 4), at + 12, n - 4)
+    for most in cuts:
         found = thinker.chat(max_tokens=most)
         (choice,) = found.choices
         reasoning, content = of(choice)
@@ -62,7 +65,7 @@ def test_an_answer_that_is_cut_in_its_thought_is_all_thought(thinker: Thinker) -
         else:
             assert reasoning == THOUGHTS[PLAIN] and WORDS.startswith(content or "")
         seen.add(content)
-    assert None in seen and len(seen) > 5 and at > 5
+    assert None in seen and len(seen) > (5 if everywhere else 3) and 5 < at < n - 12
     (choice,) = thinker.chat(ENDLESS).choices
     assert (of(choice), choice.finish_reason) == ((THOUGHTS[ENDLESS], None), "stop")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -15,9 +16,12 @@ from tests.published.layouts import config_of
 from tests.tiny.internvl import write_internvl, write_published_internvl
 
 
-def both(path: Path) -> tuple[Path, Path]:
-    twin = write_internvl(path / "twin")
-    return twin, write_published_internvl(path / "published", twin)
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """In transformers' layout, and as published; nobody edits them."""
+    root = tmp_path_factory.mktemp("both")
+    twin = write_internvl(root / "twin")
+    return twin, write_published_internvl(root / "published", twin)
 
 
 def start(path: Path) -> None:
@@ -53,9 +57,10 @@ def at(*keys: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (("force_image_size",), 448, "force_image_size = 448"),
     ],
 )
-def test_published_keys_that_are_refused(tmp_path: Path, keys: tuple[str, ...], value: Any, words: str) -> None:
-    _, path = both(tmp_path)
-    start(path)
+def test_published_keys_that_are_refused(
+    both: tuple[Path, Path], tmp_path: Path, keys: tuple[str, ...], value: Any, words: str
+) -> None:
+    path = copytree(both[1], tmp_path / "edited")
     with pytest.raises(CheckpointError, match=words):
         start(edit_json(path, at(*keys, value=value)))
 
@@ -72,13 +77,17 @@ def test_published_keys_that_are_refused(tmp_path: Path, keys: tuple[str, ...], 
         ("preprocessor_config.json", ("min_patches",), 2, "min_patches = 2"),
     ],
 )
-def test_keys_that_are_refused(tmp_path: Path, file: str, keys: tuple[str, ...], value: Any, words: str) -> None:
+def test_keys_that_are_refused(
+    both: tuple[Path, Path], tmp_path: Path, file: str, keys: tuple[str, ...], value: Any, words: str
+) -> None:
+    path = copytree(both[0], tmp_path / "edited")
     with pytest.raises(CheckpointError, match=words):
-        start(edit_json(write_internvl(tmp_path), at(*keys, value=value), file))
+        start(edit_json(path, at(*keys, value=value), file))
 
 
-def test_length_and_ends_of_answers(tmp_path: Path) -> None:
-    for path in both(tmp_path):
+def test_length_and_ends_of_answers(both: tuple[Path, Path]) -> None:
+    for path in both:
+        start(path)  # what the others edit is refused by their edits alone
         card = read_model_card(config_of(path))
         assert card.max_model_len == 8192
         assert card.defaults.eos_ids == (card.tokenizer.special["<|im_end|>"],)
