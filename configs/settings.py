@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from configs.fetch import EVERY_HOST, FetchConfig
 from configs.nearest import did_you_mean
-from configs.serve import ModelConfig, ServeConfig
+from configs.serve import HttpConfig, ModelConfig, ServeConfig
 from configs.setting import REPEATABLE, HubModel, Setting, SettingsError, declared
 from configs.traces import TraceConfig, traces_asked
 from configs.version import version
@@ -208,12 +208,18 @@ def _build(values: dict[str, Any], traces: TraceConfig) -> ServeConfig:
     config = ServeConfig(model=_model(**sections.pop("model", {})), traces=traces, **sections.pop("", {}))
     parts = {name: replace(getattr(config, name), **given) for name, given in sections.items()}
     config = replace(config, **parts)
-    _check_fetching(config.fetch)
+    _check_fetching(config.fetch, config.http)
     return config
 
 
-def _check_fetching(fetch: FetchConfig) -> None:
+def _check_fetching(fetch: FetchConfig, http: HttpConfig) -> None:
     """Raise SettingsError for settings of media by URL that contradict each other, or that nothing would look at."""
+    # One client's fetched bytes leave as much room as they take (BodyBudget).
+    if fetch.domains and http.client_share == "fair" and 2 * fetch.max_bytes > http.max_inflight_bytes:
+        raise SettingsError(
+            f"--max-inflight-mib: {http.max_inflight_bytes >> 20} MiB are less than twice the {fetch.max_bytes >> 20} "
+            "MiB of --max-fetched-mib, so that such a request would never find room"
+        )
     given = {"network": fetch.networks, "ca": fetch.ca, "proxy": fetch.proxy}
     for name, value in given.items():
         if value and not fetch.domains:

@@ -56,7 +56,7 @@ class Ingress:
                     await run_while_connected(self._twice(await _request(scope, body), answer), receive)
             except Refusal as refusal:
                 self._metrics.refused(refusal)
-                await answer.say(error_response(refusal, given))
+                await (answer.break_off() if answer.begun else answer.say(error_response(refusal, given)))
             except ClientGone:
                 return
 

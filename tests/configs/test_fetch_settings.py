@@ -14,6 +14,10 @@ from configs.settings import load_config
         (["--allowed-media-domain", "*.example.com"], r"\.example\.com \(it and all below it\)"),
         (["--allowed-media-domain", "bücher.example"], "Punycode"),
         (["--allowed-media-domain", "a.example", "--allowed-media-network", "10.0.0.1/8"], "is no network"),
+        (
+            ["--allowed-media-domain", "a.example", "--max-inflight-mib", "255"],
+            "^--max-inflight-mib: 255 MiB are less than twice the 128 MiB of --max-fetched-mib",
+        ),
         (["--allowed-media-network", "10.0.0.0/8"], "^--allowed-media-network: no medium is fetched without"),
         (["--media-proxy", "http://proxy:3128"], "^--media-proxy: no medium is fetched without"),
         (["--allowed-media-domain", "a.example", "--media-proxy", "http://me:pw@proxy:3128"], "without user and"),

@@ -109,7 +109,7 @@ def _assistant(content: Any, inside: str, param: str) -> Turn:
             thoughts.append(read_text(block.get("thinking"), f"{at}.thinking"))
         else:
             calls.append(_call(block, at))
-    reasoning = "".join(thoughts) if thoughts else None
+    reasoning = read_text("".join(thoughts), inside) if thoughts else None
     return Turn(
         role="assistant", parts=tuple(parts), plain=not parts, tool_calls=tuple(calls), reasoning=reasoning, param=param
     )

@@ -7,6 +7,7 @@ import unicodedata
 import pytest
 
 from tests.tokenization.chat.test_dialects import text as part
+from tokenization.chat.blocks import chat_from_blocks
 from tokenization.chat.combining_marks import LONGEST_RUN, refuse_long_runs
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
@@ -86,3 +87,10 @@ def test_both_dialects_name_the_field() -> None:
             chat_from_openai([message])
         assert caught.value.param == param
     assert chat_from_native([{"text": "a" + ZALGO}]).turns[0].parts == (part("a" + ZALGO),)
+
+
+def test_blocks_of_a_thought_are_one_text() -> None:
+    marks = [{"type": "thinking", "thinking": "\u0301" * LONGEST_RUN, "signature": ""}] * 2
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": marks}, {"role": "user", "content": "b"}]
+    with pytest.raises(ChatError, match="combining marks"):
+        chat_from_blocks(said, None)
