@@ -5,7 +5,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
@@ -241,7 +241,7 @@ def _share(parameters: list[torch.nn.Parameter], ranks: int) -> None:
         at += p.numel()
 
 
-def _batches(rank: int, start: int, plan: Plan) -> Iterator[Batch]:
+def _batches(rank: int, start: int, plan: Plan) -> Generator[Batch]:
     """Two batches a step, drawn ahead by a process of their own, which ends with this one. RuntimeError: before it."""
     context = mp.get_context("spawn")
     queue: Any = context.Queue(_QUEUE)
