@@ -17,6 +17,7 @@ from tests.model.engine.engine_harness import EngineHarness, clip, engine_at, en
 from tests.model.engine.prefix_harness import asked
 from tests.parity.engine_check import (
     SAMPLING,
+    N,
     Parts,
     Reference,
     Setup,
@@ -179,7 +180,7 @@ def test_several_answers(setup: Setup, harness: EngineHarness) -> None:
     submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=16), sampling=sampling)
 
 
-# ---- what is kept
+# ---- what is kept, and what makes room
 
 
 @SLOW
@@ -199,6 +200,32 @@ def test_asked_again(setup: Setup, harness: EngineHarness, prefix_cache: Literal
             harness.read.clear()
     n_kept = sum(n_media(MEMBERS[name]) for name in seeing)
     assert (engine.stats.mm_cache_queries, engine.stats.mm_cache_hits) == (2 * n_kept, n_kept)
+
+
+@SLOW
+def test_preempted_while_decoding(setup: Setup, harness: EngineHarness) -> None:
+    blocks = sum(-(-n // 4) for n in setup.lengths.values()) + 3  # all prompts fit, their answers do not
+    engine = engine_at(
+        setup.model, harness.root, tokens=2048, block_size=4, kv_tokens=4 * blocks, seqs=len(MEMBERS),
+        max_model_len=max(setup.lengths.values()) + N, prefix_cache="off",
+    )  # fmt: skip
+    longest_first = sorted(MEMBERS, key=lambda name: -setup.lengths[name])  # no large one waits and makes room
+    submit_all(setup, harness, engine, names=longest_first)
+    assert engine.stats.preemptions > 0
+    assert len(harness.read["three"]) == 3 and len(harness.read["film"]) == 1  # nothing was read a second time
+
+
+@SLOW
+@pytest.mark.parametrize("tokens", [7, 16])
+def test_preempted_inside_the_prompt(setup: Setup, harness: EngineHarness, tokens: int) -> None:
+    names = "both", "film", "three", "text"
+    blocks = sum(-(-setup.lengths[name] // 4) for name in names[:2]) + 1
+    engine = engine_at(
+        setup.model, harness.root, tokens=tokens, block_size=4, kv_tokens=4 * blocks,
+        max_model_len=max(setup.lengths.values()) + N, prefix_cache="off",
+    )  # fmt: skip
+    submit_all(setup, harness, engine, names=names)
+    assert engine.stats.preemptions > 0
 
 
 # ---- the tower alone
