@@ -29,9 +29,18 @@ from tests.parity.engine_check import (
     prepared_one_by_one,
     submit_all,
 )
-from tests.parity.harness import load_hf, load_ours
-from tests.parity.internvl_reference import TheirProcessor, as_patches, decoded, messages_of
+from tests.parity.harness import Layouts, load_hf, load_ours
+from tests.parity.internvl_reference import (
+    TheirProcessor,
+    as_patches,
+    decoded,
+    messages_of,
+    normalised,
+    tiled_logits,
+    tiled_sample,
+)
 from tests.parity.pictures import compare_logits, sample_of
+from tests.parity.rounding import check_bfloat16
 from tests.published.edits import edit_tensors
 from tests.published.layouts import host_of
 from tests.samples.videos import make_clip
@@ -246,8 +255,7 @@ def test_the_projectors_epsilon(tmp_path: Path, vision: dict[str, Any] | None) -
     for path in (twin, write_published_internvl(tmp_path / "published", twin)):
         tiles = np.random.default_rng(3).integers(0, 256, (2, 3, TILE, TILE), dtype=np.uint8)
         found = load_ours(path).encode("image", [torch.from_numpy(as_patches(tiles))], [(2, 4, 4)])[0]
-        mean, std = (torch.tensor(values).view(3, 1, 1) for values in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
-        pixels = (torch.from_numpy(tiles).float() / 255 - mean) / std
+        pixels = normalised(tiles)
         hf = load_hf(twin)
         assert hf.model.vision_tower(pixel_values=pixels).last_hidden_state.std() < 0.01
         expected = hf.model.get_image_features(pixel_values=pixels).pooler_output.flatten(0, 1)
@@ -265,3 +273,11 @@ def test_tiles_in_groups(cases: Callable[[str], Case], monkeypatch: pytest.Monke
     for found, expected in zip(model.encode("image", arrays, grids), whole, strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     assert [len(one) for one in whole] == [12, 4, 28]
+
+
+@SLOW
+@pytest.mark.parametrize("name", ["transformers", "transformers-6B"])
+def test_bfloat16_rounds_no_worse(cases: Callable[[str], Case], name: str) -> None:
+    path = cases(name).path
+    layouts: list[Layouts] = [[3, (5, 4, 4), 19], [2, (1, 4, 4), 14, (3, 4, 4), 5], [40]]
+    check_bfloat16(path, load_hf(path), layouts, tiled_sample, tiled_logits)
