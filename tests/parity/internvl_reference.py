@@ -135,6 +135,7 @@ def tiled_sample(path: Path, layout: Layouts, seed: int) -> Sample:
     ids: list[int] = []
     grids = tuple(part for part in layout if isinstance(part, tuple))
     for part in layout:
+        assert isinstance(part, int | tuple)
         ids += [pad] * 4 * part[0] if isinstance(part, tuple) else rng.integers(0, 200, part).tolist()
     found = torch.tensor(ids)
     return Sample(
