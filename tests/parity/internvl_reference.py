@@ -20,6 +20,10 @@ from transformers import AutoTokenizer
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.internvl.processing_internvl import InternVLProcessor
 
+from configs.checkpoint import Checkpoint
+from tests.parity.harness import Layouts, Sample
+from tests.tiny.internvl import MEAN, STD, TILE
+
 IMAGE, VIDEO = "<IMG_CONTEXT>", "<video>"
 
 
@@ -110,3 +114,44 @@ def as_patches(tiles: np.ndarray) -> np.ndarray:
     tokens = side // 28
     cut = tiles.reshape(n, 3, tokens, 2, 14, tokens, 2, 14).transpose(0, 2, 5, 3, 6, 1, 4, 7)
     return cut.reshape(-1, 588)
+
+
+def as_tiles(patches: np.ndarray, side: int) -> np.ndarray:
+    """Of patches of `as_patches`, the tiles again."""
+    tokens = side // 28
+    cut = patches.reshape(-1, tokens, tokens, 2, 2, 3, 14, 14).transpose(0, 5, 1, 3, 6, 2, 4, 7)
+    return cut.reshape(-1, 3, side, side)
+
+
+def normalised(tiles: np.ndarray) -> Tensor:
+    """uint8 [n, 3, side, side] -> float32, by the mean and the deviation of tests/tiny/internvl.py."""
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    return (torch.from_numpy(tiles).float() / 255 - mean) / std
+
+
+def tiled_sample(path: Path, layout: Layouts, seed: int) -> Sample:
+    """A random prompt: an int is that many tokens of text, a grid (n, 4, 4) a picture of n tiles of random pixels."""
+    rng, pad = np.random.default_rng(seed), Checkpoint(path).config.count("image_token_id")
+    ids: list[int] = []
+    grids = tuple(part for part in layout if isinstance(part, tuple))
+    for part in layout:
+        assert isinstance(part, int | tuple)
+        ids += [pad] * 4 * part[0] if isinstance(part, tuple) else rng.integers(0, 200, part).tolist()
+    found = torch.tensor(ids)
+    return Sample(
+        ids=found,
+        positions=torch.arange(len(ids)).expand(3, -1),
+        grids=grids,
+        pixels=tuple(torch.from_numpy(rng.integers(0, 256, (16 * n, 588), dtype=np.uint8)) for n, _, _ in grids),
+        pads=(found == pad).nonzero()[:, 0],
+    )
+
+
+@torch.inference_mode()
+def tiled_logits(model: Any, sample: Sample, _: Path) -> Tensor:
+    """float32 [n, vocab]: logits of every position, by transformers."""
+    media = {}
+    if sample.pixels:
+        media["pixel_values"] = normalised(as_tiles(torch.cat(sample.pixels).numpy(), TILE)).to(model.dtype)
+    logits: Tensor = model(input_ids=sample.ids[None], use_cache=False, **media).logits[0].float()
+    return logits

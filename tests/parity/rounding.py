@@ -1,6 +1,6 @@
 """How far from transformers the order of our sums may carry us: bfloat16 logits, float32 towers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -8,26 +8,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.parity.harness import Layouts, OurRun, hf_logits, load_hf, load_ours, make_sample
+from tests.parity.harness import Layouts, OurRun, Sample, hf_logits, load_hf, load_ours, make_sample
 
 N_LOGITS = 1_000_000  # at least so many are compared in bfloat16
 FURTHER = 1.1  # times as far from the exact result as transformers' own rounding, at most
 TOWER_BAR = 1e-5  # of the standard deviation of a tower's output
 
 
-def check_bfloat16(path: Path, exact_hf: Any, layouts: Sequence[Layouts]) -> None:
+def check_bfloat16(
+    path: Path, exact_hf: Any, layouts: Sequence[Layouts],
+    sample_at: Callable[[Path, Layouts, int], Sample] = make_sample,
+    logits_by: Callable[[Any, Sample, Path], Tensor] = hf_logits,
+) -> None:  # fmt: skip
     """Our bfloat16 logits are no further from float32 (`exact_hf`) than those of transformers, on the same prompts.
 
     By the mean and the 99.9th percentile of |error| over N_LOGITS, prompts whole and in chunks. The mean holds for each
-    layout alone, too: one that is wrong cannot hide among the others.
+    layout alone, too: one that is wrong cannot hide among the others. sample_at: a random prompt of a layout;
+    logits_by: what transformers makes of it.
     """
     ours, theirs = load_ours(path, torch.bfloat16), load_hf(path, torch.bfloat16)
     found: list[list[Tensor]] = [[] for _ in layouts]  # of each layout: [2, logits] of each prompt, ours first
     for seed in count():
         for layout, errors in zip(layouts, found, strict=True):
-            sample = make_sample(path, layout, seed)
-            exact, n = hf_logits(exact_hf, sample, path), len(sample.ids)
-            both = [OurRun(ours).whole(sample, None if seed % 2 else [n - 9, 1, 8]), hf_logits(theirs, sample, path)]
+            sample = sample_at(path, layout, seed)
+            exact, n = logits_by(exact_hf, sample, path), len(sample.ids)
+            both = [OurRun(ours).whole(sample, None if seed % 2 else [n - 9, 1, 8]), logits_by(theirs, sample, path)]
             errors.append(torch.stack([(logits - exact).abs().flatten() for logits in both]))
         if sum(part.shape[1] for errors in found for part in errors) >= N_LOGITS:
             break

@@ -17,6 +17,7 @@ from tests.model.engine.engine_harness import EngineHarness, clip, engine_at, en
 from tests.model.engine.prefix_harness import asked
 from tests.parity.engine_check import (
     SAMPLING,
+    N,
     Parts,
     Reference,
     Setup,
@@ -28,9 +29,18 @@ from tests.parity.engine_check import (
     prepared_one_by_one,
     submit_all,
 )
-from tests.parity.harness import load_hf, load_ours
-from tests.parity.internvl_reference import TheirProcessor, as_patches, decoded, messages_of
+from tests.parity.harness import Layouts, load_hf, load_ours
+from tests.parity.internvl_reference import (
+    TheirProcessor,
+    as_patches,
+    decoded,
+    messages_of,
+    normalised,
+    tiled_logits,
+    tiled_sample,
+)
 from tests.parity.pictures import compare_logits, sample_of
+from tests.parity.rounding import check_bfloat16
 from tests.published.edits import edit_tensors
 from tests.published.layouts import host_of
 from tests.samples.videos import make_clip
@@ -179,7 +189,7 @@ def test_several_answers(setup: Setup, harness: EngineHarness) -> None:
     submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=16), sampling=sampling)
 
 
-# ---- what is kept
+# ---- what is kept, and what makes room
 
 
 @SLOW
@@ -201,6 +211,32 @@ def test_asked_again(setup: Setup, harness: EngineHarness, prefix_cache: Literal
     assert (engine.stats.mm_cache_queries, engine.stats.mm_cache_hits) == (2 * n_kept, n_kept)
 
 
+@SLOW
+def test_preempted_while_decoding(setup: Setup, harness: EngineHarness) -> None:
+    blocks = sum(-(-n // 4) for n in setup.lengths.values()) + 3  # all prompts fit, their answers do not
+    engine = engine_at(
+        setup.model, harness.root, tokens=2048, block_size=4, kv_tokens=4 * blocks, seqs=len(MEMBERS),
+        max_model_len=max(setup.lengths.values()) + N, prefix_cache="off",
+    )  # fmt: skip
+    longest_first = sorted(MEMBERS, key=lambda name: -setup.lengths[name])  # no large one waits and makes room
+    submit_all(setup, harness, engine, names=longest_first)
+    assert engine.stats.preemptions > 0
+    assert len(harness.read["three"]) == 3 and len(harness.read["film"]) == 1  # nothing was read a second time
+
+
+@SLOW
+@pytest.mark.parametrize("tokens", [7, 16])
+def test_preempted_inside_the_prompt(setup: Setup, harness: EngineHarness, tokens: int) -> None:
+    names = "both", "film", "three", "text"
+    blocks = sum(-(-setup.lengths[name] // 4) for name in names[:2]) + 1
+    engine = engine_at(
+        setup.model, harness.root, tokens=tokens, block_size=4, kv_tokens=4 * blocks,
+        max_model_len=max(setup.lengths.values()) + N, prefix_cache="off",
+    )  # fmt: skip
+    submit_all(setup, harness, engine, names=names)
+    assert engine.stats.preemptions > 0
+
+
 # ---- the tower alone
 
 
@@ -219,8 +255,7 @@ def test_the_projectors_epsilon(tmp_path: Path, vision: dict[str, Any] | None) -
     for path in (twin, write_published_internvl(tmp_path / "published", twin)):
         tiles = np.random.default_rng(3).integers(0, 256, (2, 3, TILE, TILE), dtype=np.uint8)
         found = load_ours(path).encode("image", [torch.from_numpy(as_patches(tiles))], [(2, 4, 4)])[0]
-        mean, std = (torch.tensor(values).view(3, 1, 1) for values in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
-        pixels = (torch.from_numpy(tiles).float() / 255 - mean) / std
+        pixels = normalised(tiles)
         hf = load_hf(twin)
         assert hf.model.vision_tower(pixel_values=pixels).last_hidden_state.std() < 0.01
         expected = hf.model.get_image_features(pixel_values=pixels).pooler_output.flatten(0, 1)
@@ -238,3 +273,11 @@ def test_tiles_in_groups(cases: Callable[[str], Case], monkeypatch: pytest.Monke
     for found, expected in zip(model.encode("image", arrays, grids), whole, strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     assert [len(one) for one in whole] == [12, 4, 28]
+
+
+@SLOW
+@pytest.mark.parametrize("name", ["transformers", "transformers-6B"])
+def test_bfloat16_rounds_no_worse(cases: Callable[[str], Case], name: str) -> None:
+    path = cases(name).path
+    layouts: list[Layouts] = [[3, (5, 4, 4), 19], [2, (1, 4, 4), 14, (3, 4, 4), 5], [40]]
+    check_bfloat16(path, load_hf(path), layouts, tiled_sample, tiled_logits)
