@@ -139,7 +139,7 @@ def test_a_new_run_begins_with_the_weights_it_is_given(
     monkeypatch.setattr(train, "_keep_memory", lambda: None)
     begun: list[Tensor] = []
 
-    def look(net: DemoNet, heads: SideHeads, batch: Batch) -> Learnt:
+    def look(net: DemoNet, heads: SideHeads, batch: Batch, *, towers: bool) -> Learnt:
         begun.append(net.lm_head.weight.detach().clone())
         raise Stopped
 

@@ -20,6 +20,7 @@ from tests.e2e.running import REPO, RunningServer, running
 from tests.samples.voices import firefox, safari
 
 EACH = 8  # questions of a task
+UNTAUGHT = {"json", "tool_called", "tool_left"}  # the weights that are shipped were never asked for these
 SEED = 7
 
 
@@ -78,7 +79,8 @@ def test_the_example_of_tools_runs(demo: RunningServer) -> None:
 
 def test_it_answers_what_it_was_trained_for(demo: RunningServer) -> None:
     """Of the tasks with a goal, together: no goal is proved by so few questions, but a broken path shows."""
+    rows = [row for row in ROWS if row.goal is not None and row.name not in UNTAUGHT]
     with closing(Examiner(demo.url)) as examiner:
-        results = [examiner.examine(row, EACH, SEED) for row in ROWS if row.goal is not None]
+        results = [examiner.examine(row, EACH, SEED) for row in rows]
     shares = {result.row.name: result.right / result.asked for result in results}
     assert sum(shares.values()) / len(shares) > 0.75, shares
