@@ -29,6 +29,8 @@ def relayed(script: str, until: Callable[[str], bool], capsys: pytest.CaptureFix
                 while not until(told):
                     await asyncio.sleep(0.01)
                     told += capsys.readouterr().err
+                while process.poll() is None:  # it may wait for who reads its pipe
+                    await asyncio.sleep(0.01)
         finally:
             process.wait()
             one.close()
