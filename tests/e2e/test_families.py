@@ -39,7 +39,9 @@ def mistral(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     template.write_text("{% if tools %}{{ tools | tojson }}{% endif %}" + DATED_SYSTEM)
     root = shm_root.with_name(f"{shm_root.name}-mistral3")
     with running(model, root, folder / "logs", "--workers", "1", "--chat-template", str(template)) as server:
-        yield Saying(server, first)
+        one = Saying(server, first)
+        with one.client:
+            yield one
     assert not root.exists()
 
 

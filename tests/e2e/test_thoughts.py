@@ -24,7 +24,9 @@ def thinker(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     assert not {"<think>", "</think>"} & special.keys(), "the published files have them so"
     root = shm_root.with_name(f"{shm_root.name}-thinks")
     with running(model, root, tmp_path_factory.mktemp("logs"), "--workers", "1") as server:
-        yield Thinker(server, first, mark)
+        one = Thinker(server, first, mark)
+        with one.client:
+            yield one
 
 
 def of(choice: Any) -> tuple[str | None, str | None]:

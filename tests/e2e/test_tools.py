@@ -97,7 +97,9 @@ def saying(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     flags = ("--workers", "1", "--chat-template", str(template))
     root = shm_root.with_name(f"{shm_root.name}-hermes")
     with running(model, root, tmp_path_factory.mktemp("logs"), *flags) as server:
-        yield Saying(server, first)
+        one = Saying(server, first)
+        with one.client:
+            yield one
 
 
 @pytest.mark.parametrize("i", range(len(SAID)))
