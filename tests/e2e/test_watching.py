@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -80,13 +81,16 @@ def test_what_pods_are_scaled_by_counts_all_requests(server: RunningServer) -> N
         assert all(figures.values()), "each has its series"
         return sum(map(sum, figures.values()))
 
+    def counts(n: int) -> bool:
+        return load() == n
+
     assert load() == 0
     body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20000, "stream": True, "ignore_eos": True}
     with ExitStack() as streams:
         for n in range(3):
             streams.enter_context(server.http.stream("POST", "/v1/chat/completions", json=body))
-            until("it counts", lambda n=n: load() == n + 1)
-    until("they ended", lambda: load() == 0)
+            until("it counts", partial(counts, n + 1))
+    until("they ended", partial(counts, 0))
 
 
 def test_probes_and_what_the_caller_does_not_keep_become_none(

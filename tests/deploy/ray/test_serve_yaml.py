@@ -68,7 +68,7 @@ def test_serve_takes_it() -> None:
 
 
 def test_the_ray_service_deploys_the_same() -> None:
-    """But for Serve's proxies: KubeRay asks for one in each pod, on the pod's address; a NetworkPolicy stands before."""
+    """But for Serve's proxies: KubeRay asks one in each pod, on the pod's address, behind a NetworkPolicy."""
     service, _ = yaml.safe_load_all((REPO / "deploy/ray/rayservice.yaml").read_text(encoding="utf-8"))
     config = yaml.safe_load(service["spec"]["serveConfigV2"])
     proxies = {"proxy_location": "EveryNode", "http_options": {**CONFIG["http_options"], "host": "0.0.0.0"}}
