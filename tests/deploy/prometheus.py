@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from tests.deploy.shipped import PROMETHEUS, program
+from tests.e2e.nginx import free_port
 from tests.e2e.running import until
-from tests.e2e.test_proxy import free_port
 
 
 class Prometheus:

@@ -16,7 +16,7 @@ from configs.settings import load_config
 from tests.deploy.shipped import REPO
 
 DEPLOY = REPO / "deploy"
-PODS = ("kubernetes.yaml", "kubernetes-cpu.yaml")
+PODS = ("kubernetes/npu/pixelferry.yaml", "kubernetes/cpu/pixelferry.yaml")
 COMPOSE = ("docker-compose.yml", "docker-compose.npu.yml")
 UNIT = DEPLOY / "pixelferry.service"
 ANALYZE = shutil.which("systemd-analyze")
@@ -98,7 +98,7 @@ def test_the_manifest_of_a_cpu_is_that_of_an_npu_but_for_the_machine() -> None:
 
 
 def test_prometheus_operator_finds_the_service_and_has_its_key() -> None:
-    monitor = yaml.safe_load((DEPLOY / "servicemonitor.yaml").read_text())
+    monitor = yaml.safe_load((DEPLOY / "kubernetes/monitoring/servicemonitor.yaml").read_text())
     [endpoint] = monitor["spec"]["endpoints"]
     for name in PODS:
         service = objects(name)["Service"]

@@ -1,6 +1,9 @@
 """A server that is told a model's name: it is downloaded from a hub, named exactly, and answers under its name."""
 
+import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +11,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
-from tests.e2e.running import RunningServer, running, until
+from tests.e2e.running import PROGRAM, REPO, RunningServer, running, until
+from tests.e2e.test_container import can_unshare
 from tests.server.hub.small_hub import COMMIT
 from tests.server.hub.small_hub import running as hub_of
 
+# "$@" runs where the directory $0 is read-only.
+ONLY_READ = 'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
 MORE = 24 << 20  # bytes of a file that is fetched beside the model; the library counts blocks of 10 MiB
 
 
@@ -89,3 +96,28 @@ def test_a_signal_ends_a_download(
         assert server.process.wait(10) == 128 + number, server.err
         assert not (tmp_path / "url").exists() and "Traceback" not in server.err
         assert "interrupted: the next start goes on with what is missing of tiny/model" in server.err
+
+
+@pytest.mark.skipif(not can_unshare(), reason="unshare --mount is not allowed here")
+def test_pods_serve_what_their_job_fetched(
+    tiny_model: Path, shm_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job's own command, as deploy/kubernetes has it; then a server that may not write there, and asks nobody."""
+    manifests = yaml.safe_load_all((REPO / "deploy/kubernetes/weights/weights.yaml").read_text(encoding="utf-8"))
+    [job] = [one for one in manifests if one["kind"] == "Job"]
+    program, *words = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    command = [Path(sys.executable).with_name(program), *(word.replace(words[-1], "tiny/model") for word in words)]
+    home = tmp_path / "models"
+    monkeypatch.setenv("HF_HOME", str(home))
+    with hub_of({path.name: path.read_bytes() for path in tiny_model.iterdir()}) as hub:
+        done = subprocess.run(
+            command, env={**os.environ, "HF_ENDPOINT": hub.url}, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    root = shm_root.with_name(f"{shm_root.name}-fetched")
+    inside = ("unshare", "--mount", "bash", "-c", ONLY_READ, str(home), *PROGRAM)
+    with running(Path("tiny/model"), root, tmp_path / "logs", program=inside) as server:
+        assert server.chat({"text": "Hi"}, max_tokens=2).status_code == 200
+        [card] = server.http.get("/v1/models").json()["data"]
+        assert card["id"] == "tiny/model"

@@ -1,91 +1,25 @@
 """A real nginx in front of a server, with the configuration that docs/behind-a-proxy.md shows."""
 
-import contextlib
 import json
-import os
-import random
 import re
-import shutil
-import socket
-import ssl
-import subprocess
 import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.certificates import write_certificate
-from tests.e2e.conftest import NAME
+from tests.e2e.nginx import in_front, needs_nginx
 from tests.e2e.running import REPO, RunningServer, data_url, picture, until
 
 CONFIG = REPO / "deploy" / "nginx.conf"
 PAGE = REPO / "docs" / "behind-a-proxy.md"
-NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-needs_nginx = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
-
-# What a Debian's nginx.conf has around the file in conf.d, with every path in a directory of the test's own.
-AROUND = """
-{user}
-daemon off;
-pid {at}/nginx.pid;
-error_log {at}/error.log;
-events {{}}
-http {{
-    access_log {at}/access.log;
-    client_body_temp_path {at}/body;
-    proxy_temp_path {at}/proxy;
-    fastcgi_temp_path {at}/fastcgi;
-    uwsgi_temp_path {at}/uwsgi;
-    scgi_temp_path {at}/scgi;
-    gzip on;
-    gzip_types *;
-    include {at}/pixelferry.conf;
-}}
-"""
-
-
-def free_port() -> int:
-    """None of those that the kernel gives to whoever asks for any, so that nobody takes it before nginx does."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no port is free")
 
 
 @pytest.fixture(scope="module")
 def proxy(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of nginx, which stands in front of `server`."""
-    at = tmp_path_factory.mktemp("nginx")
-    cert, key = write_certificate(at)
-    port = free_port()
-    text = CONFIG.read_text(encoding="utf-8")
-    for ours, theirs in (
-        ("server 127.0.0.1:8000;", f"server {server.url.removeprefix('http://')};"),
-        ("listen 443 ssl;", f"listen 127.0.0.1:{port} ssl;"),
-        ("/etc/nginx/tls/llm.crt", str(cert)),
-        ("/etc/nginx/tls/llm.key", str(key)),
-    ):
-        assert text.count(ours) == 1
-        text = text.replace(ours, theirs)
-    (at / "pixelferry.conf").write_text(text)
-    (at / "nginx.conf").write_text(AROUND.format(at=at, user="user root;" if os.geteuid() == 0 else ""))
-    process = subprocess.Popen([str(NGINX), "-p", at, "-c", at / "nginx.conf", "-e", at / "error.log"])
-    context = ssl.create_default_context(cafile=cert)
-    try:
-        url, headers = f"https://127.0.0.1:{port}", {"Host": NAME}
-        with httpx.Client(base_url=url, headers=headers, verify=context, timeout=60) as client:
-            until("nginx listens", lambda: answers(port) or process.poll() is not None)
-            assert process.poll() is None, (at / "error.log").read_text()
-            yield client
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
+    with in_front(CONFIG, [server.url], tmp_path_factory.mktemp("nginx")) as front, front.client() as client:
+        yield client
 
 
 def test_the_page_shows_the_file_that_is_tried() -> None:

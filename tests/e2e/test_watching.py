@@ -3,14 +3,19 @@
 import ctypes
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]  # it has no types of its own
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.deploy.shipped import REPO
 from tests.e2e.collector import CollectorDouble, collecting
 from tests.e2e.conftest import Start
 from tests.e2e.faults import chat_body
@@ -61,6 +66,31 @@ def test_a_request_becomes_spans_in_its_callers_trace(server: RunningServer, col
     assert collector.service["service.name"] == "chats" and collector.service["service.version"]
     (line,) = until("its line", lambda: [one for one in records(server) if one.get("x_request_id") == "traced"])
     assert line["trace_id"] == TRACE and said["pixelferry.request_id"].string_value == line["request_id"]
+
+
+def test_what_pods_are_scaled_by_counts_all_requests(server: RunningServer) -> None:
+    """Those that run and those that wait for a seat, from the start: a sum without its series is no figure at all."""
+    scaled = yaml.safe_load((REPO / "deploy/kubernetes/autoscaling/scaledobject.yaml").read_text(encoding="utf-8"))
+    query = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    summed = re.findall(r"sum\((pixelferry:\w+)\{[^}]*\}\)", query)
+    assert len(summed) == 2 and re.sub(r"sum\([^()]*\)", "N", query).split() == ["N", "+", "N"]
+
+    def load() -> float:
+        lines = server.http.get("/metrics").text.splitlines()
+        figures = {name: [float(one.split()[-1]) for one in lines if one.startswith(f"{name}{{")] for name in summed}
+        assert all(figures.values()), "each has its series"
+        return sum(map(sum, figures.values()))
+
+    def counts(n: int) -> bool:
+        return load() == n
+
+    assert load() == 0
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20000, "stream": True, "ignore_eos": True}
+    with ExitStack() as streams:
+        for n in range(3):
+            streams.enter_context(server.http.stream("POST", "/v1/chat/completions", json=body))
+            until("it counts", partial(counts, n + 1))
+    until("they ended", partial(counts, 0))
 
 
 def test_probes_and_what_the_caller_does_not_keep_become_none(

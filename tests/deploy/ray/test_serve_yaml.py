@@ -1,5 +1,6 @@
 """The file that an operator deploys: Serve's own schema takes it, and its numbers fit a server's."""
 
+import json
 from typing import Any
 
 import pytest
@@ -67,22 +68,20 @@ def test_serve_takes_it() -> None:
 
 
 def test_the_ray_service_deploys_the_same() -> None:
-    """But for the address of Serve's proxy: in a pod it is the pod's, before which a NetworkPolicy stands."""
-    service, policy = yaml.safe_load_all((REPO / "deploy/ray/rayservice.yaml").read_text(encoding="utf-8"))
+    """But for Serve's proxies: KubeRay asks one in each pod, on the pod's address, behind a NetworkPolicy."""
+    service, _ = yaml.safe_load_all((REPO / "deploy/ray/rayservice.yaml").read_text(encoding="utf-8"))
     config = yaml.safe_load(service["spec"]["serveConfigV2"])
-    assert config == {**CONFIG, "http_options": {**CONFIG["http_options"], "host": "0.0.0.0"}}
+    proxies = {"proxy_location": "EveryNode", "http_options": {**CONFIG["http_options"], "host": "0.0.0.0"}}
+    assert config == {**CONFIG, **proxies}
     cluster = service["spec"]["rayClusterConfig"]
     [workers] = cluster["workerGroupSpecs"]
-    assert cluster["rayVersion"] in (REPO / "constraints/cpu.txt").read_text(encoding="utf-8")
+    assert f"\nray=={cluster['rayVersion']};" in (REPO / "constraints/cpu.txt").read_text(encoding="utf-8")
     autoscaling = deployment("Replica")["autoscaling_config"]
     assert workers["maxReplicas"] == autoscaling["max_replicas"], "a pod has one card, and a replica takes one"
+    assert cluster["enableInTreeAutoscaling"], "or no pod comes for a further replica"
     longest = max(deployment(name)["graceful_shutdown_timeout_s"] for name in ("Ingress", "Replica"))
     assert workers["template"]["spec"]["terminationGracePeriodSeconds"] > longest
     for group in (cluster["headGroupSpec"], workers):
-        pod = group["template"]
-        assert pod["metadata"]["labels"] == policy["spec"]["podSelector"]["matchLabels"]
-        env = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
-        assert env["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] == "deploy.ray.proxy:middlewares"
-        assert pod["spec"]["shareProcessNamespace"], "its first process reaps"
-    everybody = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
-    assert [port["port"] for rule in everybody for port in rule["ports"]] == [CONFIG["http_options"]["port"]]
+        assert group["rayStartParams"].get("dashboard-host", "0.0.0.0") == "0.0.0.0", "the operator deploys through it"
+        assert group["template"]["spec"]["shareProcessNamespace"], "its first process reaps"
+    assert json.loads(workers["rayStartParams"]["resources"].strip("'")) == {"NPU": 1}

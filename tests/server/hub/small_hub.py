@@ -71,6 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         path, query = unquote(url.path), parse_qs(url.query)
         if found := re.fullmatch(r"/api/models/tiny/model/revision/([^/]+)", path):
             return self._answer(200, json.dumps(self._info()).encode()) if self._known(found[1]) else None
+        if found := re.fullmatch(r"/api/models/tiny/model/tree/([^/]+)", path):
+            return self._answer(200, json.dumps(self._tree()).encode()) if self._known(found[1]) else None
         if found := re.fullmatch(r"/tiny/model/resolve/([^/]+)/(.+)", path):
             return self._file(found[2]) if self._known(found[1]) else None
         if path == "/api/v1/models/tiny/model/repo/files":
@@ -90,6 +92,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _info(self) -> dict[str, Any]:
         files = [{"rfilename": name, "size": len(body)} for name, body in self.hub.files.items()]
         return {"_id": "1", "id": "tiny/model", "sha": self.hub.commit, "siblings": files}
+
+    def _tree(self) -> list[dict[str, Any]]:
+        return [
+            {"type": "file", "path": name, "size": len(body), "oid": hashlib.sha1(body).hexdigest()}
+            for name, body in self.hub.files.items()
+        ]
 
     def _list(self) -> list[dict[str, Any]]:
         return [
