@@ -115,6 +115,7 @@ class Metrics:
         self._kv_usage = new.gauge("kv_cache_usage_perc", text, (MODEL,)).labels(name)
         self._iteration_tokens = self._of_model("iteration_tokens", "Tokens that one step computed.", STEP_TOKENS)
         self._steps = new.histogram("engine_step_seconds", "Time of an engine step, by stage.", STEP, ("stage",))
+        self._of_stage: dict[str, Histogram] = {}  # its series
         self._embeddings = new.gauge("mm_embedding_bytes", "Encoder outputs that unfinished requests reserve.")
         self._kept = new.gauge("mm_cache_bytes", "Encoder outputs that a request with the same media may take.")
         self._ready = new.gauge("ready", "1 while /health/ready answers 200, else 0.")
@@ -173,7 +174,10 @@ class Metrics:
     def step(self, step: StepDone) -> None:
         """The engine ran a step."""
         for stage, spent in step.seconds.items():
-            self._steps.labels(stage).observe(spent)
+            series = self._of_stage.get(stage)
+            if series is None:
+                series = self._of_stage[stage] = self._steps.labels(stage)
+            series.observe(spent)
         self._iteration_tokens.observe(step.n_tokens)
         for name, counter in self._of_stats.items():
             self.registry.grow(counter, getattr(step.stats, name))
