@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -117,13 +117,13 @@ def kind_of_error(status: int) -> str:
     return "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
 
 
-def install(app: FastAPI) -> None:
+def install(app: Starlette) -> None:
     """One form for everything that ends with an error inside the routes; what escapes them is the middleware's."""
     for kind in (Refusal, ChatError, HTTPException):
         app.add_exception_handler(kind, answer_to)
 
 
-def paths_of(app: FastAPI) -> Iterator[str]:
+def paths_of(app: Starlette) -> Iterator[str]:
     """Of its routes, without those that hold a name."""
     return (route.path for route in app.routes if isinstance(route, Route) and not route.param_convertors)
 
