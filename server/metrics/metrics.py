@@ -55,8 +55,7 @@ class Metrics:
     def _add_requests(self, new: PrefixedRegistry) -> None:
         name = self.model_name
         self._ended = new.counter("request_success", "Requests that ended, by how.", (MODEL, "finished_reason"))
-        for reason in (*FINISHED, *FAULTS, *REFUSALS):
-            self._ended.labels(name, reason)
+        self._of_end = {reason: self._ended.labels(name, reason) for reason in (*FINISHED, *FAULTS, *REFUSALS)}
         self.prompt_tokens = new.counter("prompt_tokens", "Tokens of prompts and media.", (MODEL,)).labels(name)
         self.generation_tokens = new.counter("generation_tokens", "Sampled tokens.", (MODEL,)).labels(name)
         self.request_prompt_tokens = self._of_model("request_prompt_tokens", "Tokens of one prompt.", TOKENS)
@@ -142,7 +141,7 @@ class Metrics:
 
     def ended(self, how: str) -> None:
         """A request that asked for more than how the server is, or one of its prompts, ended."""
-        self._ended.labels(self.model_name, how).inc()
+        (self._of_end.get(how) or self._ended.labels(self.model_name, how)).inc()
 
     def malformed(self, status: int) -> None:
         """Bytes came that are no HTTP request, or never became one; they were answered with `status`."""
