@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from fastapi import FastAPI, Request
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from server.http import errors
@@ -62,7 +63,7 @@ def create_app(
     service: RequestService, bodies: BodyBudget, *, version: str = "", keys: ApiKeys | None = None,
     origins: Sequence[str] = (), hosts: Sequence[str] | None = None, root_path: str | None = None,
     page: bool = True,
-) -> FastAPI:  # fmt: skip
+) -> Starlette:  # fmt: skip
     """The ASGI application. `bodies` counts the bytes of request bodies that are held; without `keys` all may ask.
 
     version: of Pixelferry; origins: of web pages whose scripts may read the answers, "*" for all; hosts: by which
@@ -90,7 +91,7 @@ def create_app(
 def create_waiting_app(
     progress: DownloadProgress, metrics: Metrics, bodies: BodyBudget, version: str, *, root_path: str | None = None,
     **options: Any,
-) -> FastAPI:  # fmt: skip
+) -> Starlette:  # fmt: skip
     """What answers while a model is downloaded: probes, /metrics and the document; a 503 to everything else.
 
     root_path, options: as create_app takes them.
@@ -111,13 +112,10 @@ def create_waiting_app(
     return app
 
 
-def _bare_app(metrics: Metrics, bodies: BodyBudget, version: str, root_path: str | None, **options: Any) -> FastAPI:
+def _bare_app(metrics: Metrics, bodies: BodyBudget, version: str, root_path: str | None, **options: Any) -> Starlette:
     """Without a route but those of its document; options: the middleware's."""
-    # FastAPI's own spans would double ours, and its records of errors hold messages, which may quote a request.
-    app = FastAPI(
-        title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False,
-        telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
-    )  # fmt: skip
+    app = Starlette()
+    app.router.redirect_slashes = False
     errors.install(app)
     app.add_middleware(RequestMiddleware, metrics=metrics, bodies=bodies, root_path=root_path, **options)
     add_document_routes(app, version, root_path)
@@ -179,26 +177,22 @@ class RequestReader:
         return system_fingerprint(self.version, self.service.card.name, self.service.ready_engine.dtype)
 
 
-def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
+def add_chat_routes(app: Starlette, requests: RequestReader) -> None:
     service, card = requests.service, requests.service.card
 
-    @app.post("/chat")
     async def native(http: Request) -> Response:
         request = requests.known(*await requests.read(http, read_native))
-        context = request.context
         sampling = request.sampling
         serializer = NativeSerializer(
-            f"chat-{request.id}", card.tokenizer, context, logprobs=sampling.logprobs, n=sampling.n
+            f"chat-{request.id}", card.tokenizer, request.context, logprobs=sampling.logprobs, n=sampling.n
         )
         return model_response(partial(service.run, [request]), serializer, stream=request.stream)
 
-    @app.post("/v1/chat/completions")
     async def completions(http: Request) -> Response:
         request = requests.known(*await requests.read(http, read_openai))
         serializer = CompletionSerializer(request, card, fingerprint=requests.fingerprint)
         return model_response(partial(service.run, [request]), serializer, stream=request.stream)
 
-    @app.post("/v1/responses")
     async def responses(http: Request) -> Response:
         asked, context = await requests.read(http, read_responses)
         with asked.names.told():
@@ -211,18 +205,20 @@ def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
         serializer = ResponsesSerializer(asked, card)
         return model_response(run, serializer, stream=asked.request.stream, done=b"", failed=serializer.failed)
 
+    app.add_route("/chat", native, methods=["POST"])
+    app.add_route("/v1/chat/completions", completions, methods=["POST"])
+    app.add_route("/v1/responses", responses, methods=["POST"])
 
-def add_message_routes(app: FastAPI, requests: RequestReader) -> None:
+
+def add_message_routes(app: Starlette, requests: RequestReader) -> None:
     """Anthropic's."""
     service, card = requests.service, requests.service.card
 
-    @app.post("/v1/messages")
     async def messages(http: Request) -> Response:
         request = requests.known(*await requests.read(http, read_messages))
         serializer = MessageSerializer(request, card.name)
         return model_response(partial(service.run, [request]), serializer, stream=request.stream, done=b"")
 
-    @app.post("/v1/messages/count_tokens")
     async def count(http: Request) -> Response:
         read, context = await requests.read(http, read_counted)
         return JsonAnswer(partial(counted, replace(read, context=context)))
@@ -230,11 +226,13 @@ def add_message_routes(app: FastAPI, requests: RequestReader) -> None:
     async def counted(request: ChatRequest) -> list[bytes]:
         return [encoded({"input_tokens": len((await service.count(request)).input_ids)})]
 
+    app.add_route("/v1/messages", messages, methods=["POST"])
+    app.add_route("/v1/messages/count_tokens", count, methods=["POST"])
 
-def add_transcription_route(app: FastAPI, requests: RequestReader, origins: Sequence[str]) -> None:
+
+def add_transcription_route(app: Starlette, requests: RequestReader, origins: Sequence[str]) -> None:
     service, card = requests.service, requests.service.card
 
-    @app.post("/v1/audio/transcriptions")
     async def transcriptions(http: Request) -> Response:
         boundary = form_boundary(http.headers, origins)
         read = partial(read_transcription, boundary=boundary, own=card.transcription)
@@ -245,12 +243,13 @@ def add_transcription_route(app: FastAPI, requests: RequestReader, origins: Sequ
             return JsonAnswer(partial(plain_answer, run), b"text/plain; charset=utf-8")
         return model_response(run, TranscriptSerializer(context), stream=request.stream)
 
+    app.add_route("/v1/audio/transcriptions", transcriptions, methods=["POST"])
 
-def add_text_routes(app: FastAPI, requests: RequestReader) -> None:
+
+def add_text_routes(app: Starlette, requests: RequestReader) -> None:
     """Texts without a template, and ids."""
     service, card = requests.service, requests.service.card
 
-    @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
         request, context = await requests.read(http, read_completions)
         prompts = [replace(prompt, context=context) for prompt in request.requests]
@@ -258,7 +257,6 @@ def add_text_routes(app: FastAPI, requests: RequestReader) -> None:
         run = partial(service.run, prompts, accepted=serializer.accepted)
         return model_response(run, serializer, stream=request.stream)
 
-    @app.post("/tokenize")
     async def tokenize(http: Request) -> Response:
         asked, context = await requests.read(http, read_tokenize)
         return JsonAnswer(partial(count, replace(asked.request, context=context), asked.spelled))
@@ -267,14 +265,17 @@ def add_text_routes(app: FastAPI, requests: RequestReader) -> None:
         tokenizer = card.tokenizer if spelled else None
         return await written(token_counts(await service.count(request), service.max_model_len, tokenizer))
 
-    @app.post("/detokenize")
     async def detokenize(http: Request) -> Response:
         asked, _ = await requests.read(http, read_detokenize, computes=False)
         vocab_size = service.ready_engine.vocab_size
         return json_response(detokenized(asked, card.tokenizer, vocab_size, service.max_model_len))
 
+    app.add_route("/v1/completions", completions, methods=["POST"])
+    app.add_route("/tokenize", tokenize, methods=["POST"])
+    app.add_route("/detokenize", detokenize, methods=["POST"])
 
-def add_model_routes(app: FastAPI, requests: RequestReader) -> None:
+
+def add_model_routes(app: Starlette, requests: RequestReader) -> None:
     service, card = requests.service, requests.service.card
 
     def model_json() -> dict[str, Any]:
@@ -288,11 +289,12 @@ def add_model_routes(app: FastAPI, requests: RequestReader) -> None:
             "architecture": {"family": card.family, "input_modalities": ["text", *sorted(card.modalities)]},
         }
 
-    @app.api_route("/v1/models", methods=LOOK)
-    async def models() -> Response:
+    async def models(_: Request) -> Response:
         return json_response({"object": "list", "data": [model_json()]})
 
-    @app.api_route("/v1/models/{name:path}", methods=LOOK)
-    async def model(name: str) -> Response:
-        requests.require_model(name)
+    async def model(http: Request) -> Response:
+        requests.require_model(http.path_params["name"])
         return json_response(model_json())
+
+    app.add_route("/v1/models", models, methods=LOOK)
+    app.add_route("/v1/models/{name:path}", model, methods=LOOK)

@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fastapi import FastAPI
+import msgspec
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -66,18 +67,20 @@ def code_of(error: Refusal) -> str:
     return error.code or error.kind
 
 
-class ErrorResponse(JSONResponse):
+class ErrorResponse(Response):
     """An error as the whole answer; `code` is what logs and metrics call it."""
 
+    media_type = "application/json"
+
     def __init__(self, body: dict[str, Any], status: int, code: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(body, status_code=status, headers=headers)
+        super().__init__(msgspec.json.encode(body), status_code=status, headers=headers)
         self._content = body
         self._code = code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context_of(scope).error = self._code
         if scope["path"].startswith(ANTHROPIC):
-            self.body = self.render(in_dialect(self._content, self.status_code, scope))
+            self.body = msgspec.json.encode(in_dialect(self._content, self.status_code, scope))
             self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
 
@@ -117,13 +120,13 @@ def kind_of_error(status: int) -> str:
     return "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
 
 
-def install(app: FastAPI) -> None:
+def install(app: Starlette) -> None:
     """One form for everything that ends with an error inside the routes; what escapes them is the middleware's."""
     for kind in (Refusal, ChatError, HTTPException):
         app.add_exception_handler(kind, answer_to)
 
 
-def paths_of(app: FastAPI) -> Iterator[str]:
+def paths_of(app: Starlette) -> Iterator[str]:
     """Of its routes, without those that hold a name."""
     return (route.path for route in app.routes if isinstance(route, Route) and not route.param_convertors)
 

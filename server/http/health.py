@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import FastAPI, Request
+from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
 
 from server.http.connection.request_body import BodyBudget
@@ -30,7 +31,7 @@ ShownState = tuple[dict[str, Any], Refusal | None]  # what /health/ready shows, 
 
 
 def add_probe_routes(
-    app: FastAPI, state_now: Callable[[], ShownState], page: Callable[[], Awaitable[bytes]],
+    app: Starlette, state_now: Callable[[], ShownState], page: Callable[[], Awaitable[bytes]],
     n_active: Callable[[], int], version: str, errors: RecentErrors,
 ) -> None:  # fmt: skip
     """What gateways and monitors ask every few seconds, some of it as vLLM has it; routes are looked up in order.
@@ -38,35 +39,36 @@ def add_probe_routes(
     page: makes that of /metrics; n_active: requests that are accepted and unfinished.
     """
 
-    @app.api_route("/health", methods=LOOK)
-    @app.api_route("/healthz", methods=LOOK)
-    @app.api_route("/health/live", methods=LOOK)
-    async def live() -> Response:
+    async def live(_: Request) -> Response:
         return json_response({"status": "live"})
 
-    @app.api_route("/ping", methods=[*LOOK, "POST"])
-    @app.api_route("/health/ready", methods=LOOK)
     async def ready(request: Request) -> Response:
         state, error = state_now()
         if error is None:
             return json_response(state)
         return error_response(error, context_of(request.scope).id, state)
 
-    @app.api_route("/metrics", methods=LOOK)
-    async def metrics() -> Response:
+    async def metrics(_: Request) -> Response:
         return Response(await page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.api_route("/status/errors", methods=LOOK)
-    async def last_errors() -> Response:
+    async def last_errors(_: Request) -> Response:
         return json_response({"errors": [{**asdict(one), "time": utc(one.time)} for one in errors.newest_first()]})
 
-    @app.api_route("/version", methods=LOOK)
-    async def version_of_server() -> Response:
+    async def version_of_server(_: Request) -> Response:
         return json_response({"version": version})
 
-    @app.api_route("/load", methods=LOOK)
-    async def load() -> Response:
+    async def load(_: Request) -> Response:
         return json_response({"server_load": n_active()})
+
+    app.add_route("/health", live, methods=LOOK)
+    app.add_route("/healthz", live, methods=LOOK)
+    app.add_route("/health/live", live, methods=LOOK)
+    app.add_route("/ping", ready, methods=[*LOOK, "POST"])
+    app.add_route("/health/ready", ready, methods=LOOK)
+    app.add_route("/metrics", metrics, methods=LOOK)
+    app.add_route("/status/errors", last_errors, methods=LOOK)
+    app.add_route("/version", version_of_server, methods=LOOK)
+    app.add_route("/load", load, methods=LOOK)
 
 
 class DownloadProgress:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,7 +27,7 @@ HEADERS = {
 }  # fmt: skip
 
 
-def add_pages(app: FastAPI) -> None:
+def add_pages(app: Starlette) -> None:
     """A route for each file. They hold nothing of this server, so they are answered without a key, too."""
     files: Mapping[str, Response] = {path: _file(FILES / NAMES.get(path, path[1:])) for path in PATHS}
 
@@ -35,7 +35,7 @@ def add_pages(app: FastAPI) -> None:
         return files[request.scope["route"].path]
 
     for path in sorted(PATHS):
-        app.add_api_route(path, page, methods=["GET", "HEAD"], include_in_schema=False)
+        app.add_route(path, page, methods=["GET", "HEAD"])
 
 
 def _file(path: Path) -> Response:

@@ -55,8 +55,7 @@ class Metrics:
     def _add_requests(self, new: PrefixedRegistry) -> None:
         name = self.model_name
         self._ended = new.counter("request_success", "Requests that ended, by how.", (MODEL, "finished_reason"))
-        for reason in (*FINISHED, *FAULTS, *REFUSALS):
-            self._ended.labels(name, reason)
+        self._of_end = {reason: self._ended.labels(name, reason) for reason in (*FINISHED, *FAULTS, *REFUSALS)}
         self.prompt_tokens = new.counter("prompt_tokens", "Tokens of prompts and media.", (MODEL,)).labels(name)
         self.generation_tokens = new.counter("generation_tokens", "Sampled tokens.", (MODEL,)).labels(name)
         self.request_prompt_tokens = self._of_model("request_prompt_tokens", "Tokens of one prompt.", TOKENS)
@@ -115,6 +114,7 @@ class Metrics:
         self._kv_usage = new.gauge("kv_cache_usage_perc", text, (MODEL,)).labels(name)
         self._iteration_tokens = self._of_model("iteration_tokens", "Tokens that one step computed.", STEP_TOKENS)
         self._steps = new.histogram("engine_step_seconds", "Time of an engine step, by stage.", STEP, ("stage",))
+        self._of_stage: dict[str, Histogram] = {}  # its series
         self._embeddings = new.gauge("mm_embedding_bytes", "Encoder outputs that unfinished requests reserve.")
         self._kept = new.gauge("mm_cache_bytes", "Encoder outputs that a request with the same media may take.")
         self._ready = new.gauge("ready", "1 while /health/ready answers 200, else 0.")
@@ -141,7 +141,7 @@ class Metrics:
 
     def ended(self, how: str) -> None:
         """A request that asked for more than how the server is, or one of its prompts, ended."""
-        self._ended.labels(self.model_name, how).inc()
+        (self._of_end.get(how) or self._ended.labels(self.model_name, how)).inc()
 
     def malformed(self, status: int) -> None:
         """Bytes came that are no HTTP request, or never became one; they were answered with `status`."""
@@ -173,7 +173,10 @@ class Metrics:
     def step(self, step: StepDone) -> None:
         """The engine ran a step."""
         for stage, spent in step.seconds.items():
-            self._steps.labels(stage).observe(spent)
+            series = self._of_stage.get(stage)
+            if series is None:
+                series = self._of_stage[stage] = self._steps.labels(stage)
+            series.observe(spent)
         self._iteration_tokens.observe(step.n_tokens)
         for name, counter in self._of_stats.items():
             self.registry.grow(counter, getattr(step.stats, name))

@@ -15,8 +15,10 @@ class PrefixedRegistry(CollectorRegistry):
 
     def grow(self, counter: Counter, total: float) -> None:
         """Of what somebody else counts."""
-        counter.inc(max(0, total - self._seen.get(counter, 0)))
-        self._seen[counter] = total
+        seen = self._seen.get(counter, 0)
+        if total != seen:  # most stay as they are from step to step
+            counter.inc(max(0, total - seen))
+            self._seen[counter] = total
 
     def begin_again(self, counter: Counter) -> None:
         """Whoever counts it has begun at zero."""

@@ -36,7 +36,7 @@ def in_field(param: str) -> Iterator[None]:
 def shortened(text: str, limit: int = 60) -> str:
     """A client's own word, short and printable enough for an error message."""
     shown = text if len(text) <= limit else text[:limit] + "..."
-    return "".join(c if c.isprintable() else "?" for c in shown)
+    return shown if shown.isprintable() else "".join(c if c.isprintable() else "?" for c in shown)
 
 
 def listed(names: Iterable[object]) -> str:

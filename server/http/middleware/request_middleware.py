@@ -89,7 +89,7 @@ class RequestMiddleware:
             body=body,
             wants_timings=head.wants_timings,
         )
-        answer = AnswerSender(guard, body, context, send)
+        answer = AnswerSender(guard, body, context, send, http_version=scope["http_version"])
         if scope["path"].startswith(ANTHROPIC):
             answer.id_names = (REQUEST_ID, b"request-id")  # where its SDK looks
         try:
@@ -176,16 +176,22 @@ class AnswerSender:
     body: RequestBody
     context: RequestContext
     to_client: Send
+    http_version: str = "1.0"  # of the request
     id_names: tuple[bytes, ...] = (REQUEST_ID,)  # the headers that tell the request's id
     begun: bool = False
+    chunked: bool = False  # as h11 announces it: to HTTP/1.1, where nobody tells the length of a body
     place: KeyPlace | None = None  # where its key has limits
 
     async def send(self, message: Message) -> None:
         """As ASGI has it. What is left of a body is read before its answer ends.
 
-        So a client that still sends hears its answer, and what it sends is never taken for a request.
+        So a client that still sends hears its answer, and what it sends is never taken for a request. A chunk is
+        written past h11, whose state it does not change.
         """
         context, guard = self.context, self.guard
+        if self.chunked and message.get("more_body") and (piece := message["body"]):
+            guard.sends.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            return
         messages = [message]
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if message["type"] == "http.response.start":
@@ -193,7 +199,10 @@ class AnswerSender:
             shown = (context.client_request_id or context.id).encode("ascii")
             ids = [(name, shown) for name in self.id_names]
             more = [] if self.place is None else self.place.headers
-            message["headers"] = [*message.get("headers", ()), *ids, *more, *([CLOSE] if guard.closes_after else [])]
+            headers = [*message.get("headers", ()), *ids, *more, *([CLOSE] if guard.closes_after else [])]
+            message["headers"] = headers
+            has_body = message["status"] == 200 and context.method not in ("HEAD", "other")
+            self.chunked = has_body and self.http_version == "1.1" and b"content-length" not in dict(headers)
         elif last and not self.body.whole:
             messages = [{**message, "more_body": True}, LAST]
         for one in messages:

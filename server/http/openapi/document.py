@@ -8,9 +8,11 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
+from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
 
 from server.http.openapi import chats, looks, messages, responses, texts, transcriptions
@@ -70,24 +72,25 @@ def pointed_to() -> dict[str, Any]:
     return schemas
 
 
-def add_document_routes(app: FastAPI, version: str, root_path: str | None) -> None:
+def add_document_routes(app: Starlette, version: str, root_path: str | None) -> None:
     """GET /openapi.json, made once somebody asks, and /docs."""
     made: list[bytes] = []
 
     def make() -> None:
         made[:] = [encoded(openapi_document(version, root_path))]
 
-    @app.api_route("/openapi.json", methods=list(LOOK))
-    async def document() -> Response:
+    async def document(_: Request) -> Response:
         if not made:
             await asyncio.to_thread(make)
         return Response(made[0], media_type="application/json")
 
     page = partial(page_response, files(__package__).joinpath("page.html").read_bytes())
 
-    @app.api_route("/docs", methods=list(LOOK))
-    async def docs() -> Response:
+    async def docs(_: Request) -> Response:
         return page()
+
+    app.add_route("/openapi.json", document, methods=list(LOOK))
+    app.add_route("/docs", docs, methods=list(LOOK))
 
 
 def page_response(page: bytes) -> Response:

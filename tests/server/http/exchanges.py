@@ -31,6 +31,9 @@ class Guard:
     def is_closing(self) -> bool:
         return False
 
+    def write(self, chunk: bytes) -> None:
+        """Of an answer in chunks: it goes past the ASGI server."""
+
 
 def behind_guard(app: Any) -> Any:
     """`app`, whose requests come as over a connection."""

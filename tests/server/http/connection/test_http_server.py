@@ -1,14 +1,19 @@
 """The clock of the connections ticks with the server, and the kernel's queue is long while few are taken at once."""
 
 import asyncio
+import http.client
+import io
 import socket
 import ssl
 import time
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from server.http.connection.http_server import ACCEPTED_AT_ONCE, BACKLOG
 from server.http.connection.send_buffer import TICK_SECONDS
-from tests.server.http.connection.serving import GET, Serving, Tls, serve, until
+from tests.server.http.connection.serving import CHUNK, GET, Serving, Tls, serve, until
 
 
 def test_the_clock_ticks_as_often_as_it_says() -> None:
@@ -60,5 +65,39 @@ def test_more_than_are_taken_at_once_wait_in_the_kernel() -> None:
             sock.close()
         await until(lambda: s.connections.n == 0)
         assert await (await s.client(GET)).answer() == (200, 2)
+
+    serve(scenario)
+
+
+class Heard:
+    """What a client heard, as `http.client` reads it from a socket."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def makefile(self, mode: str) -> Any:
+        return io.BytesIO(self._data)
+
+
+@pytest.mark.parametrize(
+    ("method", "version", "framing", "n"),
+    [("GET", "1.1", "chunked", 3), ("POST", "1.1", "chunked", 3), ("GET", "1.0", None, 3), ("HEAD", "1.1", None, 0)],
+)
+def test_a_stream_comes_in_chunks_to_who_knows_them(method: str, version: str, framing: str | None, n: int) -> None:
+    """To HTTP/1.0 as it is, up to the end of the connection; nothing of a body follows the head that HEAD asks for."""
+
+    async def scenario(s: Serving) -> None:
+        client = await s.client(f"{method} /stream/3 HTTP/{version}\r\nhost: a\r\nconnection: close\r\n\r\n".encode())
+        heard = b""
+        while more := await client.hear():
+            heard += more
+        answer = http.client.HTTPResponse(Heard(heard), method=method)  # type: ignore[arg-type]
+        answer.begin()
+        if method != "HEAD":
+            assert answer.getheader("transfer-encoding") == framing
+        assert answer.status == 200 and answer.read() == n * CHUNK
+        _, _, body = heard.partition(b"\r\n\r\n")
+        chunks = n * (b"3e8\r\n" + CHUNK + b"\r\n") + b"0\r\n\r\n"
+        assert body == (chunks if framing else n * CHUNK)
 
     serve(scenario)

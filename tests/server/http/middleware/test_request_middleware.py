@@ -130,7 +130,7 @@ def test_the_log_tells_of_an_escaped_error_what_the_client_is_not_told(caplog: p
 def test_an_answer_that_has_begun_breaks_off(caplog: pytest.LogCaptureFixture) -> None:
     """A second start would be a defect of its own, and a last piece would make half an answer look whole."""
     begun = (
-        {"type": "http.response.start", "status": 200, "headers": []},
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8")]},
         {"type": "http.response.body", "body": b"half", "more_body": True},
     )
     sent = exchange(surrounded(Failing(*begun)), [b"x"])
