@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests.e2e.running import REPO, stat_of, until
 
 HEAD, SECOND = "10.88.0.1", "10.88.0.2"
 PORT = 6390
+# Not the scripts `ray` and `serve`, whose first lines name the place where the environment was made.
+RAY = (sys.executable, "-m", "ray.scripts.scripts")
+SERVE = (sys.executable, "-m", "ray.serve.scripts")
 URL = "http://127.0.0.1:8000"
 CPU = (
     *("--device", "cpu", "--kv-cache-mib", "64", "--threads", "1", "--workers", "1", "--drain-seconds", "10"),
@@ -63,7 +67,7 @@ class Cluster:
             else ["--address", f"{HEAD}:{PORT}"]
         )
         command = [
-            *("ray", "start", "--node-ip-address", address, "--num-cpus", "1", "--object-store-memory", "100000000"),
+            *(*RAY, "start", "--node-ip-address", address, "--num-cpus", "1", "--object-store-memory", "100000000"),
             *("--disable-usage-stats", *place),
         ]
         for _ in range(3):  # Ray gives its raylet 30 s, which a machine that others use may not keep to
@@ -71,7 +75,7 @@ class Cluster:
             if done.returncode == 0:
                 return
             if address == HEAD:
-                subprocess.run(["ray", "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)
+                subprocess.run([*RAY, "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)
         raise AssertionError(done.stdout + done.stderr)
 
     def servers(self) -> dict[str, int]:
@@ -139,7 +143,7 @@ def cluster_in(directory: Path) -> Iterator[Cluster]:
     log = directory / "serve.log"
     with log.open("wb") as out:
         service = subprocess.Popen(
-            ["serve", "run", "--address", f"{HEAD}:{PORT}", str(config)], cwd=REPO, stdout=out, stderr=out
+            [*SERVE, "run", "--address", f"{HEAD}:{PORT}", str(config)], cwd=REPO, stdout=out, stderr=out
         )
 
     def said() -> str:
@@ -155,4 +159,4 @@ def cluster_in(directory: Path) -> Iterator[Cluster]:
         if service.poll() is None:
             service.kill()
             service.wait()
-        subprocess.run(["ray", "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)
+        subprocess.run([*RAY, "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)

@@ -1,5 +1,6 @@
 """The service on a real cluster of two nodes: what a client gets, and what it gets when something dies."""
 
+import itertools
 import json
 import os
 import signal
@@ -7,14 +8,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from deploy.ray.affinity import digest_of, order
 from tests.deploy.ray.cluster import SECOND, URL, Cluster, cluster_in
 from tests.e2e.running import REPO, children_of, command_line, is_gone, until
 
@@ -138,6 +141,19 @@ def test_a_hung_engine_costs_nobody_an_answer(cluster: Cluster) -> None:
     until("both replicas answer again", cluster.whole, 60, 0.5)
 
 
+def test_a_replica_that_hangs_hides_no_other(cluster: Cluster) -> None:
+    """Its actor says nothing; of the other one probes and metrics still tell."""
+    name, server = next(iter(cluster.servers().items()))
+    actor = cluster.actor_of(server)
+    os.kill(actor, signal.SIGSTOP)
+    try:
+        assert cluster.http.get("/health/ready").status_code == 200
+        assert cluster.replicas() == cluster.servers().keys() - {name}
+    finally:
+        os.kill(actor, signal.SIGCONT)
+    until("both replicas answer again", cluster.whole, 60, 0.5)
+
+
 def test_a_killed_replica_costs_nobody_more_than_its_own_stream(cluster: Cluster) -> None:
     """SIGKILL of the actor. Its stream ends with an error event; what had not begun is answered by the other one."""
     killed(cluster, lambda server: os.kill(cluster.actor_of(server), signal.SIGKILL), node=None)
@@ -148,50 +164,82 @@ def test_a_killed_node_costs_nobody_more_than_its_own_streams(cluster: Cluster) 
     killed(cluster, lambda server: os.kill(cluster.raylet(SECOND), signal.SIGKILL), node=SECOND)
 
 
-def killed(cluster: Cluster, kill: Any, node: str | None) -> None:
-    expected = cluster.http.post("/v1/chat/completions", json=chat("hello")).json()["choices"][0]["message"]
-    victim = next(one for one in cluster.servers().values() if node is None or cluster.node_of(one) == node)
-    root = Path(f"/dev/shm/pixelferry-{os.getuid()}-{next(k for k, v in cluster.servers().items() if v == victim)}")
+def killed(cluster: Cluster, kill: Callable[[int], object], node: str | None) -> None:
+    servers = cluster.servers()
+    name, victim = next(one for one in servers.items() if node is None or cluster.node_of(one[1]) == node)
+    root = Path(f"/dev/shm/pixelferry-{os.getuid()}-{name}")
     assert root.exists()
     children = children_of(victim)
-    stop = threading.Event()
-    answers: list[tuple[int, Any]] = []
-
-    def ask_on() -> None:
-        with httpx.Client(base_url=URL, timeout=120) as http:
-            while not stop.is_set():
-                answer = http.post("/v1/chat/completions", json=chat("hello"))
-                answers.append((answer.status_code, answer.json()))
-
-    ended: list[dict[str, Any]] = []
-
-    def long_stream() -> None:
-        body = chat(f"hello {time.monotonic()}", stream=True, max_tokens=3000, ignore_eos=True)
-        with (
-            httpx.Client(base_url=URL, timeout=120) as http,
-            http.stream("POST", "/v1/chat/completions", json=body) as r,
-        ):
-            *_, last = events(r)
-            ended.append(last)
-
-    with ThreadPoolExecutor(8) as pool:
-        streams = [pool.submit(long_stream) for _ in range(4)]
-        asking = [pool.submit(ask_on) for _ in range(2)]
-        try:
-            until("all run", lambda: metric(cluster, "pixelferry:num_requests_running{") >= 4, 60)
-            kill(victim)
-            died = time.monotonic()
-            until("its server is gone", lambda: all(map(is_gone, [victim, *children])), 15)
-            until("its shared memory is gone", lambda: not root.exists(), 35 - (time.monotonic() - died))
-            time.sleep(3)
-        finally:
-            stop.set()
-        for one in (*asking, *streams):
-            one.result(300)
-    assert {status for status, _ in answers} == {200}, [answer for answer in answers if answer[0] != 200]
-    assert all(answer["choices"][0]["message"] == expected for _, answer in answers)
-    errors = [last["error"]["code"] for last in ended if "error" in last]
-    assert errors and set(errors) == {"replica_died"} and len(errors) < 4, ended
+    (other,) = servers.keys() - {name}
+    asked = next(texts_of(name, servers))
+    expected = cluster.http.post("/v1/chat/completions", json=chat(asked)).json()["choices"][0]["message"]
+    with ExitStack() as stack:
+        # Two of each, begun one after another: the bound of load leaves every one where its content belongs.
+        texts = zip(texts_of(name, servers), texts_of(other, servers), strict=False)
+        streams = [stack.enter_context(begun(text)) for pair in itertools.islice(texts, 2) for text in pair]
+        asking = stack.enter_context(Asking(chat(asked)))
+        until("some are answered", lambda: len(asking.answers) >= 4, 60)
+        kill(victim)
+        died = time.monotonic()
+        until("its server is gone", lambda: all(map(is_gone, [victim, *children])), 15)
+        until("its shared memory is gone", lambda: not root.exists(), 35 - (time.monotonic() - died))
+        lasts = [[*stream][-1] for stream in streams]
+        asking.stop()
+    assert {status for status, _ in asking.answers} == {200}, [one for one in asking.answers if one[0] != 200]
+    assert all(answer["choices"][0]["message"] == expected for _, answer in asking.answers)
+    told = [last["error"]["code"] if "error" in last else last["choices"][0]["finish_reason"] for last in lasts]
+    assert told == ["replica_died", "length"] * 2, lasts
     if node is not None:
         cluster.start(node)
     until("both replicas answer again", cluster.whole, 120, 0.5)
+
+
+def texts_of(replica: str, replicas: Iterable[str]) -> Iterator[str]:
+    """Texts that belong to a replica by their content."""
+    for n in itertools.count():
+        text = f"hello {n}"
+        if order(digest_of([], json.dumps(chat(text)).encode()), [*replicas])[0] == replica:
+            yield text
+
+
+@contextmanager
+def begun(text: str) -> Iterator[Iterator[dict[str, Any]]]:
+    """The events of a long stream of which the first has come."""
+    body = chat(text, stream=True, max_tokens=3000, ignore_eos=True)
+    with (
+        httpx.Client(base_url=URL, timeout=120) as http,
+        http.stream("POST", "/v1/chat/completions", json=body) as response,
+    ):
+        stream = events(response)
+        assert next(stream)["choices"]
+        yield stream
+
+
+class Asking:
+    """Two clients that ask one question again and again, until they are told to stop."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self._body = body
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(2)
+        self.answers: list[tuple[int, Any]] = []
+
+    def _ask_on(self) -> None:
+        with httpx.Client(base_url=URL, timeout=120) as http:
+            while not self._stop.is_set():
+                answer = http.post("/v1/chat/completions", json=self._body)
+                self.answers.append((answer.status_code, answer.json()))
+
+    def __enter__(self) -> "Asking":
+        self._asking = [self._pool.submit(self._ask_on) for _ in range(2)]
+        return self
+
+    def stop(self) -> None:
+        """Return once all are answered. Raises what a client met."""
+        self._stop.set()
+        for one in self._asking:
+            one.result(150)
+
+    def __exit__(self, *raised: object) -> None:
+        self._stop.set()
+        self._pool.shutdown()
