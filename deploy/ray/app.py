@@ -20,6 +20,7 @@ from deploy.ray.ingress import Ingress
 from deploy.ray.replica import Replica
 from deploy.ray.router import ContentRouter
 from deploy.ray.server_process import LOOK_SECONDS, OURS
+from server.http.pages import page_answers
 
 INGRESS_REQUESTS = 65536  # at once: at least the sum of all replicas', or Serve's proxy holds requests back
 END_SECONDS = 30.0  # beside the drain: children end, and shared memory is given back
@@ -86,6 +87,8 @@ class Front:
             max_body_bytes=config.max_body_bytes,
             max_inflight_bytes=config.max_inflight_bytes,
             hosts=hosts,
+            pages=page_answers() if config.page == "on" else {},
+            root_path=config.root_path,
         )
 
     async def __call__(self, request: Request) -> Response:
