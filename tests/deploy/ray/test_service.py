@@ -1,47 +1,25 @@
 """The service on a real cluster of two nodes: what a client gets, and what it gets when something dies."""
 
 import itertools
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from deploy.ray.affinity import digest_of, order
-from tests.deploy.ray.cluster import SECOND, URL, Cluster, cluster_in
+from tests.deploy.ray.asking import Asking, answered, begun, chat, events, texts_of
+from tests.deploy.ray.cluster import SECOND, URL, Cluster
 from tests.e2e.running import REPO, children_of, command_line, is_gone, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 EXAMPLES = ("chat.sh", "chat_openai.py", "modalities.sh", "modalities_openai.py", "structured.py", "tools.py")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Shared; whoever kills something waits until it is whole again."""
-    with cluster_in(tmp_path_factory.mktemp("r")) as cluster:
-        yield cluster
-    left = [name for name in os.listdir("/dev/shm") if name.startswith("pixelferry")]
-    assert left == [], "what a replica had in shared memory is gone with it"
-
-
-def chat(text: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 16, **fields}
-
-
-def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
-    for line in response.iter_lines():
-        if line.startswith("data: {"):
-            yield json.loads(line.removeprefix("data: "))
 
 
 def metric(cluster: Cluster, start: str) -> float:
@@ -64,6 +42,19 @@ def test_the_examples_work_through_the_ingress(cluster: Cluster, name: str) -> N
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_of_the_service_shows_all_replicas(cluster: Cluster) -> None:
+    """The ingress's own files; one replica's error is told with its name."""
+    assert b'id="replicas"' in cluster.http.get("/status").content and cluster.http.get("/status.js").is_success
+    assert answered(cluster.http, {"messages": []}).status == 400
+    newest = cluster.http.get("/status/errors").json()["errors"][0]
+    assert newest["route"] == "/v1/chat/completions" and newest["replica"] in cluster.replicas()
+    states = cluster.http.get("/metrics").text.splitlines()
+    up = {line.split('replica="')[1].split('"')[0] for line in states if 'state="up"' in line and line.endswith(" 1.0")}
+    assert up == cluster.replicas()
+    for path in ("/status", "/status/errors", "/metrics"):
+        assert cluster.http.get(path, headers={"host": "evil.example"}).status_code == 403
 
 
 def test_drawings_are_right_and_all_replicas_answer(cluster: Cluster, tmp_path: Path) -> None:
@@ -171,75 +162,26 @@ def killed(cluster: Cluster, kill: Callable[[int], object], node: str | None) ->
     assert root.exists()
     children = children_of(victim)
     (other,) = servers.keys() - {name}
-    asked = next(texts_of(name, servers))
-    expected = cluster.http.post("/v1/chat/completions", json=chat(asked)).json()["choices"][0]["message"]
+    asked = chat(next(texts_of(name, servers)))
+    expected = answered(cluster.http, asked)
     with ExitStack() as stack:
         # Two of each, begun one after another: the bound of load leaves every one where its content belongs.
         texts = zip(texts_of(name, servers), texts_of(other, servers), strict=False)
         streams = [stack.enter_context(begun(text)) for pair in itertools.islice(texts, 2) for text in pair]
-        asking = stack.enter_context(Asking(chat(asked)))
-        until("some are answered", lambda: len(asking.answers) >= 4, 60)
+        asking = stack.enter_context(Asking([asked, asked]))
+        until("some are answered", lambda: asking.all_have(2), 60)
         kill(victim)
         died = time.monotonic()
         until("its server is gone", lambda: all(map(is_gone, [victim, *children])), 15)
         until("its shared memory is gone", lambda: not root.exists(), 35 - (time.monotonic() - died))
+        print(f"gone after {time.monotonic() - died:.1f} s")
+        if node is not None:
+            cluster.start(node)
+        until("another replica answers", lambda: cluster.whole() and name not in cluster.replicas(), 120, 0.5)
+        print(f"another one answers after {time.monotonic() - died:.1f} s")
         lasts = [[*stream][-1] for stream in streams]
         asking.stop()
-    assert {status for status, _ in asking.answers} == {200}, [one for one in asking.answers if one[0] != 200]
-    assert all(answer["choices"][0]["message"] == expected for _, answer in asking.answers)
+    assert {one for answers in asking.answers for one in answers} == {expected}
     told = [last["error"]["code"] if "error" in last else last["choices"][0]["finish_reason"] for last in lasts]
     assert told == ["replica_died", "length"] * 2, lasts
-    if node is not None:
-        cluster.start(node)
-    until("both replicas answer again", cluster.whole, 120, 0.5)
-
-
-def texts_of(replica: str, replicas: Iterable[str]) -> Iterator[str]:
-    """Texts that belong to a replica by their content."""
-    for n in itertools.count():
-        text = f"hello {n}"
-        if order(digest_of([], json.dumps(chat(text)).encode()), [*replicas])[0] == replica:
-            yield text
-
-
-@contextmanager
-def begun(text: str) -> Iterator[Iterator[dict[str, Any]]]:
-    """The events of a long stream of which the first has come."""
-    body = chat(text, stream=True, max_tokens=3000, ignore_eos=True)
-    with (
-        httpx.Client(base_url=URL, timeout=120) as http,
-        http.stream("POST", "/v1/chat/completions", json=body) as response,
-    ):
-        stream = events(response)
-        assert next(stream)["choices"]
-        yield stream
-
-
-class Asking:
-    """Two clients that ask one question again and again, until they are told to stop."""
-
-    def __init__(self, body: dict[str, Any]) -> None:
-        self._body = body
-        self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(2)
-        self.answers: list[tuple[int, Any]] = []
-
-    def _ask_on(self) -> None:
-        with httpx.Client(base_url=URL, timeout=120) as http:
-            while not self._stop.is_set():
-                answer = http.post("/v1/chat/completions", json=self._body)
-                self.answers.append((answer.status_code, answer.json()))
-
-    def __enter__(self) -> "Asking":
-        self._asking = [self._pool.submit(self._ask_on) for _ in range(2)]
-        return self
-
-    def stop(self) -> None:
-        """Return once all are answered. Raises what a client met."""
-        self._stop.set()
-        for one in self._asking:
-            one.result(150)
-
-    def __exit__(self, *raised: object) -> None:
-        self._stop.set()
-        self._pool.shutdown()
+    print(f"{sum(map(len, asking.answers))} answers, the slowest after {asking.slowest:.1f} s")
