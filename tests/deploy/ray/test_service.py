@@ -18,7 +18,7 @@ from tests.deploy.ray.asking import Asking, answered, begun, chat, events, texts
 from tests.deploy.ray.cluster import SECOND, URL, Cluster
 from tests.e2e.running import REPO, children_of, command_line, is_gone, until
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 EXAMPLES = ("chat.sh", "chat_openai.py", "modalities.sh", "modalities_openai.py", "structured.py", "tools.py")
 
 
@@ -168,7 +168,7 @@ def killed(cluster: Cluster, kill: Callable[[int], object], node: str | None) ->
         # Two of each, begun one after another: the bound of load leaves every one where its content belongs.
         texts = zip(texts_of(name, servers), texts_of(other, servers), strict=False)
         streams = [stack.enter_context(begun(text)) for pair in itertools.islice(texts, 2) for text in pair]
-        asking = stack.enter_context(Asking([asked, asked]))
+        asking = stack.enter_context(Asking([asked, asked], pause=0.1))
         until("some are answered", lambda: asking.all_have(2), 60)
         kill(victim)
         died = time.monotonic()
@@ -177,7 +177,7 @@ def killed(cluster: Cluster, kill: Callable[[int], object], node: str | None) ->
         print(f"gone after {time.monotonic() - died:.1f} s")
         if node is not None:
             cluster.start(node)
-        until("another replica answers", lambda: cluster.whole() and name not in cluster.replicas(), 120, 0.5)
+        until("another replica answers", lambda: cluster.whole() and name not in cluster.replicas(), 240, 0.5)
         print(f"another one answers after {time.monotonic() - died:.1f} s")
         lasts = [[*stream][-1] for stream in streams]
         asking.stop()

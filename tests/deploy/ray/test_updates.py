@@ -21,13 +21,13 @@ def third(cluster: Cluster) -> None:
     cluster.start(THIRD)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_service_that_changes_loses_no_answer(cluster: Cluster, third: None) -> None:
     changed(cluster, 0.0)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2 * LONG_SECONDS + 600)
+@pytest.mark.timeout(2 * LONG_SECONDS + 1800)
 def test_ten_minutes_of_changes(cluster: Cluster, third: None) -> None:
     assert changed(cluster, LONG_SECONDS) > 1
 
@@ -40,7 +40,7 @@ def changed(cluster: Cluster, seconds: float) -> int:
     expected = [answered(cluster.http, body) for body in LOAD]
     assert {one.status for one in expected} == {200}
     ends, rounds = time.monotonic() + seconds, 0
-    with Asking([*LOAD, LONG], pause=0.05) as asking:
+    with Asking([*LOAD, LONG], pause=0.3) as asking:
         while not rounds or time.monotonic() < ends:
             for n_replicas in (2, 1, 3, 1):
                 old = cluster.replicas() if n_replicas == 2 else set()
@@ -66,5 +66,5 @@ def change(cluster: Cluster, n_replicas: int, version: str, old: set[str]) -> fl
 
     began = time.monotonic()
     cluster.deploy(n_replicas, "--max-n", version)  # any flag makes a new version
-    until(f"{n_replicas} replicas answer", there, 240, 0.5, lambda: f"{cluster.replicas()} of {cluster.servers()}")
+    until(f"{n_replicas} replicas answer", there, 400, 0.5, lambda: f"{cluster.replicas()} of {cluster.servers()}")
     return time.monotonic() - began
