@@ -107,6 +107,11 @@ class IngressResponse(Response):
 
 
 def app(options: Options) -> serve.Application:
+    """What `serve run` and serve.yaml name."""
+    return application(options, ContentRouter)
+
+
+def application(options: Options, router: type[ContentRouter]) -> serve.Application:
     """Two deployments. serve.yaml sets their numbers, their cards and what else an operator decides.
 
     Raises SettingsError for flags that a server would refuse, and ValueError for those that a replica sets itself.
@@ -124,7 +129,7 @@ def app(options: Options) -> serve.Application:
         health_check_period_s=2.0,
         health_check_timeout_s=30.0,
         request_router_config=serve.config.RequestRouterConfig(
-            request_router_class=ContentRouter,
+            request_router_class=router,
             request_router_kwargs={"by_content": options.routing == "content"},
             request_routing_stats_period_s=1.0,
             request_routing_stats_timeout_s=10.0,
