@@ -35,7 +35,7 @@ def test_ten_minutes_of_changes(cluster: Cluster, third: None) -> None:
 def changed(cluster: Cluster, seconds: float) -> int:
     """A new version of two replicas, then one replica, three and one, for so long; how many times.
 
-    Prints how long each took, from the moment `serve deploy` begins.
+    Prints how long each took, from the moment that the changed file is handed on.
     """
     expected = [answered(cluster.http, body) for body in LOAD]
     assert {one.status for one in expected} == {200}
