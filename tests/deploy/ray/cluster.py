@@ -66,7 +66,7 @@ class Cluster:
             *("--disable-usage-stats", *place),
         ]
         for _ in range(3):  # Ray gives its raylet 30 s, which a machine that others use may not keep to
-            done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=180)
+            done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=400)
             if done.returncode == 0:
                 return
             if address == HEAD:
