@@ -1,8 +1,10 @@
 """The application for Ray Serve: `serve run deploy.ray.app:app`, or `serve deploy` with deploy/ray/serve.yaml."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Literal
 
+import anyio
 from pydantic import BaseModel
 from ray import serve
 from ray.exceptions import RayError
@@ -18,9 +20,11 @@ from deploy.ray.ingress import Ingress
 from deploy.ray.replica import Replica
 from deploy.ray.router import ContentRouter
 from deploy.ray.server_process import LOOK_SECONDS, OURS
+from server.http.pages import page_answers
 
 INGRESS_REQUESTS = 65536  # at once: at least the sum of all replicas', or Serve's proxy holds requests back
 END_SECONDS = 30.0  # beside the drain: children end, and shared memory is given back
+FAILURES = (RayError, RayServeException, ReplicaFailed)
 
 
 class Options(BaseModel, extra="forbid"):
@@ -45,7 +49,7 @@ class HandledReplicas:
         try:
             async for piece in response:
                 yield piece
-        except (RayError, RayServeException, ReplicaFailed) as error:
+        except FAILURES as error:
             raise ReplicaFailed(type(error).__name__) from error
         finally:
             response.cancel()
@@ -53,11 +57,23 @@ class HandledReplicas:
     async def ask_all(self, request: ForwardedRequest) -> Sequence[tuple[str, Head, bytes]]:
         """As Replicas has it."""
         try:
-            asked = self._handle.broadcast("look", request)
-            answers = await asked.results_async(timeout_s=2 * LOOK_SECONDS, return_exceptions=True)
+            with anyio.fail_after(LOOK_SECONDS):
+                # Not `results_async`: it has one limit for all, and loses what the others said where one hangs.
+                asked = await self._handle.broadcast("look", request)._fetch_replica_results_async()
         except (RayServeException, TimeoutError):
             return []
-        return [answer for answer in answers if isinstance(answer, tuple)]
+        answers = [asyncio.ensure_future(one.get_async()) for one in asked]
+        try:
+            await asyncio.wait(answers, timeout=2 * LOOK_SECONDS)
+            return [answer.result() for answer in answers if answer.done() and not _failed(answer)]
+        finally:
+            for answer in answers:
+                answer.cancel()
+
+
+def _failed(answer: "asyncio.Future[Any]") -> bool:
+    """Whether a replica is to blame."""
+    return isinstance(answer.exception(), FAILURES)
 
 
 class Front:
@@ -71,6 +87,8 @@ class Front:
             max_body_bytes=config.max_body_bytes,
             max_inflight_bytes=config.max_inflight_bytes,
             hosts=hosts,
+            pages=page_answers() if config.page == "on" else {},
+            root_path=config.root_path,
         )
 
     async def __call__(self, request: Request) -> Response:
@@ -89,6 +107,11 @@ class IngressResponse(Response):
 
 
 def app(options: Options) -> serve.Application:
+    """What `serve run` and serve.yaml name."""
+    return application(options, ContentRouter)
+
+
+def application(options: Options, router: type[ContentRouter]) -> serve.Application:
     """Two deployments. serve.yaml sets their numbers, their cards and what else an operator decides.
 
     Raises SettingsError for flags that a server would refuse, and ValueError for those that a replica sets itself.
@@ -106,7 +129,7 @@ def app(options: Options) -> serve.Application:
         health_check_period_s=2.0,
         health_check_timeout_s=30.0,
         request_router_config=serve.config.RequestRouterConfig(
-            request_router_class=ContentRouter,
+            request_router_class=router,
             request_router_kwargs={"by_content": options.routing == "content"},
             request_routing_stats_period_s=1.0,
             request_routing_stats_timeout_s=10.0,

@@ -1,7 +1,7 @@
 """The ingress: the HTTP of one server over many replicas. Knows nothing of Ray."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 
@@ -12,8 +12,10 @@ from starlette.types import Receive, Scope, Send
 from deploy.ray.affinity import digest_of
 from deploy.ray.answer import FirstFailed, ForwardedAnswer, no_replica
 from deploy.ray.forwarding import ForwardedRequest, Head, Piece, ReplicaFailed, Replicas, to_replica
+from deploy.ray.last_errors import merged_errors
 from deploy.ray.metrics import IngressMetrics, merged
 from server.http.errors import error_response
+from server.http.health import LOOK
 from server.http.middleware.addresses import LOCAL, check_host, client_of_address
 from server.http.responses import ClientGone, json_response, run_while_connected
 from server.request_context import RequestContext
@@ -30,19 +32,27 @@ class Ingress:
     """What the ingress knows beside the requests that run."""
 
     def __init__(
-        self, replicas: Replicas, *, max_body_bytes: int, max_inflight_bytes: int, hosts: frozenset[str] | None
-    ) -> None:
-        """hosts: names by which clients may call this service, beside localhost; None: any."""
+        self, replicas: Replicas, *, max_body_bytes: int, max_inflight_bytes: int, hosts: frozenset[str] | None,
+        pages: Mapping[str, Response], root_path: str | None = None,
+    ) -> None:  # fmt: skip
+        """hosts: names by which clients may call this service, beside localhost; None: any.
+
+        pages: files for a browser by their paths; root_path: what a proxy leaves in front of a path.
+        """
         self._replicas = replicas
         self._metrics = IngressMetrics()
         self._max_body = max_body_bytes
         self._left_bytes = max_inflight_bytes
         self._hosts = None if hosts is None else LOCAL | hosts
+        self._pages = pages
+        self._prefix = root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI has it."""
         given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")  # the client's, or Serve's proxy's
         scope.setdefault("state", {})["context"] = RequestContext(given, method=scope["method"])
+        if self._prefix is not None and scope["path"].startswith(f"{self._prefix}/"):
+            scope["path"] = scope["path"].removeprefix(self._prefix)  # a replica gets the path as it came
         answer = ForwardedAnswer(scope, send)
         with self._metrics.running():
             try:
@@ -51,6 +61,9 @@ class Ingress:
                     return
                 hosts = [value for name, value in scope["headers"] if name == b"host"]
                 check_host(hosts, self._hosts, scope["http_version"])
+                if (own := self._own(scope)) is not None:
+                    await answer.say(await own(scope))
+                    return
                 with self._held() as hold:
                     body = await self._body(scope, receive, hold)
                     await run_while_connected(self._twice(await _request(scope, body), answer), receive)
@@ -61,12 +74,20 @@ class Ingress:
                 return
 
     def _probe(self, scope: Scope) -> Callable[[Scope], Awaitable[Response]] | None:
-        """What the ingress answers by itself."""
+        """What monitors ask, by whatever address they have."""
+        if scope["method"] not in LOOK and (scope["method"], scope["path"]) != ("POST", "/ping"):
+            return None
         if scope["path"] in LIVE:
             return _live
-        if scope["path"] in READY:
-            return self._ready
-        return self._metrics_page if scope["path"] == "/metrics" else None
+        return self._ready if scope["path"] in READY else None
+
+    def _own(self, scope: Scope) -> Callable[[Scope], Awaitable[Response]] | None:
+        """What the ingress answers beside that by itself."""
+        if scope["method"] not in LOOK:
+            return None
+        if scope["path"] in self._pages:
+            return self._page
+        return {"/metrics": self._metrics_page, "/status/errors": self._last_errors}.get(scope["path"])
 
     async def _ready(self, scope: Scope) -> Response:
         """200 while one replica is ready, with what that one says."""
@@ -77,15 +98,30 @@ class Ingress:
         _, head, body = answers[0]
         return Response(body, head.status, media_type="application/json")
 
+    async def _page(self, scope: Scope) -> Response:
+        return self._pages[scope["path"]]
+
     async def _metrics_page(self, scope: Scope) -> Response:
-        """Of all replicas, by the label `replica`, and of this ingress. A replica decides whether the key will do."""
+        """Of all replicas, by the label `replica`, and of this ingress."""
+        found = await self._ask_all(scope, b"/metrics")
+        if isinstance(found, Response):
+            return found
+        pages = {name: body.decode() for name, body in found.items()}
+        return Response(merged(pages) + self._metrics.page(len(pages)), media_type="text/plain; version=0.0.4")
+
+    async def _last_errors(self, scope: Scope) -> Response:
+        """Of all replicas."""
+        found = await self._ask_all(scope, b"/status/errors")
+        return found if isinstance(found, Response) else json_response(merged_errors(found))
+
+    async def _ask_all(self, scope: Scope, target: bytes) -> dict[str, bytes] | Response:
+        """What each replica answers, by its id; or the answer of one that decides that the key will not do."""
         headers = to_replica(scope["headers"], client_of_address(scope.get("client")), b"")
-        answers = await self._replicas.ask_all(ForwardedRequest(method=b"GET", target=b"/metrics", headers=headers))
+        answers = await self._replicas.ask_all(ForwardedRequest(method=b"GET", target=target, headers=headers))
         for _, head, body in answers:
             if head.status in (401, 403):
                 return Response(body, head.status, {"www-authenticate": "Bearer"}, "application/json")
-        pages = {name: body.decode() for name, head, body in answers if head.status == 200}
-        return Response(merged(pages) + self._metrics.page(len(pages)), media_type="text/plain; version=0.0.4")
+        return {name: body for name, head, body in answers if head.status == 200}
 
     async def _twice(self, request: ForwardedRequest, answer: ForwardedAnswer) -> None:
         """One replica's answer; another one's where none had begun. Raises Refusal."""

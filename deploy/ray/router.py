@@ -20,6 +20,7 @@ class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installe
         """by_content: else least in flight, whatever is asked."""
         self._by_content = by_content
         self._in_flight: Counter[str] = Counter()
+        self._routed: set[tuple[str, str]] = set()  # replica, and Serve's id of the request: what is counted
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -37,13 +38,19 @@ class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installe
         return [[usable[name]] for name in names]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        self._in_flight[name_of(replica_id)] += 1
+        name = name_of(replica_id)
+        self._routed.add((name, pending_request.metadata.internal_request_id))
+        self._in_flight[name] += 1
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        name = name_of(replica_id)
-        self._in_flight[name] -= 1
-        if self._in_flight[name] <= 0:
-            del self._in_flight[name]
+        """Serve calls it for broadcasts and rejected requests, too, which it has not told as routed."""
+        routed = (name_of(replica_id), internal_request_id)
+        if routed not in self._routed:
+            return
+        self._routed.remove(routed)
+        self._in_flight[routed[0]] -= 1
+        if self._in_flight[routed[0]] <= 0:
+            del self._in_flight[routed[0]]
 
 
 def name_of(replica_id: ReplicaID) -> str:

@@ -18,6 +18,7 @@ from shm import default_root
 
 LOOK_SECONDS = 3.0  # for an answer that needs no work
 POLL_SECONDS = 0.1
+IDLE_SECONDS = 5.0  # a connection is kept: less than the load test waits before it counts what a server holds
 OURS = ("--host", "--port", "--url-file", "--shm-root", "--parent-descriptor", "--ssl-certfile", "--ssl-keyfile")
 
 
@@ -34,7 +35,7 @@ class ServerProcess:
         self._directory = directory
         self._url_file = Path(directory.name, "url")
         self._origin = ("", 0)
-        self.connections = httpcore2.AsyncConnectionPool(max_connections=None, keepalive_expiry=20.0)
+        self.connections = httpcore2.AsyncConnectionPool(max_connections=None, keepalive_expiry=IDLE_SECONDS)
 
     @property
     def pid(self) -> int:

@@ -27,9 +27,14 @@ HEADERS = {
 }  # fmt: skip
 
 
+def page_answers() -> Mapping[str, Response]:
+    """The answer of each path. They hold nothing of this server, so they are given without a key, too."""
+    return {path: _file(FILES / NAMES.get(path, path[1:])) for path in PATHS}
+
+
 def add_pages(app: Starlette) -> None:
-    """A route for each file. They hold nothing of this server, so they are answered without a key, too."""
-    files: Mapping[str, Response] = {path: _file(FILES / NAMES.get(path, path[1:])) for path in PATHS}
+    """A route for each file."""
+    files = page_answers()
 
     async def page(request: Request) -> Response:
         return files[request.scope["route"].path]

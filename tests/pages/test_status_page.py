@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from deploy.ray.last_errors import merged_errors
+from deploy.ray.metrics import merged
 from tests.e2e.running import REPO, RunningServer, running, until
 from tests.pages.conftest import Open
 
@@ -84,7 +86,7 @@ def test_it_shows_the_server_as_it_is(demo: RunningServer, opened: Open, prefix:
         capacity = demo.metric("shm_bytes_capacity") / 2**30
         assert f"of {capacity:.2f} GiB" in tile(page, "shared memory held")
         seen(page, "a rate of no requests", lambda: "0.00" in tile(page, "requests a second"))
-        assert page.locator("#tiles polyline").count() == 2
+        assert page.locator("#tiles polyline").count() == 2 and page.locator("#several").is_hidden()
         assert demo.chat({"text": "Hello"}).status_code == 200
         seen(page, "a rate", lambda: "0.00" not in tile(page, "requests a second") + tile(page, "tokens a second"))
         page.locator("nav a").click()
@@ -117,6 +119,51 @@ def test_what_dies_shows_as_replaced_and_its_error_appears(tmp_path: Path, opene
         seen(page, "another error", lambda: len(rows(page, "errors")) == 2)
         assert rows(page, "errors")[0][1:4] == ["unmatched", "404", "route_not_found"]
         assert "geheim" not in page.content()
+
+
+def test_behind_an_ingress_it_shows_all_replicas(demo: RunningServer, opened: Open) -> None:
+    """What the ingress makes of two replicas' answers: rows of each, sums and means of both, no name twice."""
+    key_values = {"r1": "0.5", "r2": "0.25"}
+    starts = {"r1": "1", "r2": "2"}
+
+    def metrics() -> str:
+        text = httpx.get(f"{demo.url}/metrics").text
+        pages = {
+            replica: re.sub(
+                r"(?m)^(process_start_time_seconds) .*", rf"\1 {starts[replica]}",
+                re.sub(r"(?m)^(pixelferry:kv_cache_usage_perc\S*) .*", rf"\1 {key_values[replica]}", text),
+            )
+            for replica in key_values
+        }  # fmt: skip
+        return merged(pages)
+
+    def error(second: int) -> dict[str, Any]:
+        return {
+            "time": f"2026-11-26T12:00:0{second}.000Z",
+            "route": "/chat",
+            "status": 400,
+            "code": "c",
+            "id": "d" * 24,
+        }
+
+    lists = {f"r{n}": json.dumps({"errors": [error(n)]}).encode() for n in (1, 2)}
+    with opened(f"{demo.url}/status") as page:
+        page.route("**/metrics", lambda route: route.fulfill(body=metrics()))
+        page.route("**/status/errors", lambda route: route.fulfill(body=json.dumps(merged_errors(lists))))
+        page.reload()
+        page.locator("#several").wait_for()
+        assert [(row[0], row[1], row[3], row[5]) for row in rows(page, "replicas")] == [
+            ("r1", "yes", "0", "50 %"), ("r2", "yes", "0", "25 %")
+        ]  # fmt: skip
+        assert tile(page, "KV cache in use").split("\n")[1] == "38 %"
+        names = [row[0] for row in rows(page, "children")]
+        assert {"r1 · engine", "r2 · engine"} < {*names} and len({*names}) == len(names)
+        assert [row[4] for row in rows(page, "errors")] == [f"{'d' * 24} · r2", f"{'d' * 24} · r1"]
+        seen(page, "a rate", lambda: "0.00" in tile(page, "requests a second"))
+        starts["r2"] = "3"
+        del key_values["r1"]
+        seen(page, "the one that is left", lambda: [row[0] for row in rows(page, "replicas")] == ["r2"])
+        assert {row[3] for row in rows(page, "children")} == {"–"}, "a replica that goes is no child that was replaced"
 
 
 def test_without_a_key_it_is_empty(tmp_path: Path, opened: Open) -> None:

@@ -43,6 +43,7 @@ class ErrorSeen(AnswerPart):
     status: int = Field(description="Of the answer: of a stream that broke off, 200; 499: none began.")
     code: str = Field(description="The error's code, or its kind where it has none.")
     id: str = Field(description="Ours, by which the log can be searched.")
+    replica: str | Missing = Field(None, description="Whose it was, behind an ingress over several servers.")
 
 
 class ErrorsSeen(AnswerPart):

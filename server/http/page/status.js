@@ -1,5 +1,6 @@
 "use strict";
 // The operator's view: what /metrics and /status/errors say now, and rates over what this page has seen of them.
+// Behind an ingress over several servers both tell them apart by `replica`.
 
 const $ = (id) => document.getElementById(id);
 const EVERY = 2000; // milliseconds between two looks
@@ -31,6 +32,11 @@ function parse(text) {
 /** The sum of a metric over all labels, or over those that `where` takes. */
 function sum(metrics, name, where = () => true) {
   return (metrics.get(name) ?? []).filter((one) => where(one.labels)).reduce((all, one) => all + one.value, 0);
+}
+
+/** The ids of the replicas whose metrics these are; none of a server alone. */
+function replicasOf(metrics) {
+  return (metrics.get("ready") ?? []).map((one) => one.labels.replica).filter(Boolean).sort();
 }
 
 function countsOf(metrics) {
@@ -122,13 +128,28 @@ function tiles({ metrics }) {
     [`${say("requests")} ∗`, rate("requests"), line("requests")],
     [`${say("tokensOut")} ∗`, rate("tokens"), line("tokens")],
     [`${say("failed")} ∗`, ratio("errors", "requests")],
-    [say("kv"), percent(sum(metrics, "kv_cache_usage_perc"))],
+    [say("kv"), percent(sum(metrics, "kv_cache_usage_perc") / Math.max(1, replicasOf(metrics).length))],
     [say("leases"), bytes(leased), say("ofAll", { all: bytes(capacity) })],
     [say("encoder"), bytes(sum(metrics, "mm_cache_bytes"))],
     [`${say("prefixHits")} ∗`, ratio("prefixHits", "prefixQueries")],
     [`${say("mediaHits")} ∗`, ratio("mediaHits", "mediaQueries")],
     [say("restarts"), `${sum(metrics, "child_restarts_total")}`],
   ];
+}
+
+/** A row for each replica. */
+function rowsOfReplicas({ metrics, now }) {
+  return replicasOf(metrics).map((replica) => {
+    const of = (labels) => labels.replica === replica;
+    const started = sum(metrics, "process_start_time_seconds", of);
+    return [
+      replica, say(sum(metrics, "ready", of) ? "yes" : "no"), started ? duration(now - started) : "–",
+      `${sum(metrics, "num_requests_running", of)}`, `${sum(metrics, "num_requests_waiting", of)}`,
+      percent(sum(metrics, "kv_cache_usage_perc", of)),
+      bytes(sum(metrics, "shm_bytes", (labels) => of(labels) && labels.state === "leased")),
+      bytes(sum(metrics, "mm_cache_bytes", of)),
+    ];
+  });
 }
 
 function draw() {
@@ -139,6 +160,9 @@ function draw() {
   $("model").textContent = [name, build].filter(Boolean).join(" · ");
   $("tiles").replaceChildren(...tiles(shown).map(([title, value, beside]) => make("div", {}, make("dt", {}, title), make("dd", {}, value),
     ...(beside ? [make("dd", { class: "beside" }, beside)] : []))));
+  const rows = rowsOfReplicas(shown);
+  fill($("replicas"), rows);
+  $("several").hidden = rows.length === 0;
   fill($("children"), [...children].map(([child, { state, started, replaced }]) => [
     child, say(`state_${state}`), started === null || state === "down" ? "–" : duration(now - started), replaced ? `${replaced}` : "–",
   ]));
@@ -146,16 +170,18 @@ function draw() {
   $("some-errors").hidden = errors.length === 0;
   const style = { dateStyle: "short", timeStyle: "medium" };
   fill($("errors"), errors.map((one) => [
-    new Date(one.time).toLocaleString(document.documentElement.lang, style), one.route, `${one.status}`, one.code, one.id,
+    new Date(one.time).toLocaleString(document.documentElement.lang, style), one.route, `${one.status}`, one.code,
+    one.replica ? `${one.id} · ${one.replica}` : one.id,
   ]));
   $("shown").hidden = false;
 }
 
 // ---- what changed since the last look ----
 
-function nameOf(metrics, { role, index }) {
-  const alone = (metrics.get("child_state") ?? []).filter((one) => one.labels.role === role).length === STATES.length;
-  return alone ? role : `${role} ${index}`;
+function nameOf(metrics, { replica, role, index }) {
+  const alike = (metrics.get("child_state") ?? []).filter(({ labels }) => labels.role === role && labels.replica === replica);
+  const name = alike.length === STATES.length ? role : `${role} ${index}`;
+  return replica ? `${replica} · ${name}` : name;
 }
 
 /** The children as they are now; those whose process is another one than at the last look were replaced. */
@@ -189,10 +215,11 @@ function tell(changes, errors) {
 
 function take(text, errors, now) {
   const metrics = parse(text);
-  const begun = sum(metrics, "process_start_time_seconds");
-  if (shown && shown.begun !== begun) { // another server: its counters begin again
+  const replicas = replicasOf(metrics);
+  const begun = `${sum(metrics, "process_start_time_seconds")} ${replicas}`;
+  if (shown && shown.begun !== begun) { // another server, or other replicas: their counters begin again
     looks = [];
-    children = new Map();
+    if (!replicas.length) children = new Map(); // a replica's children bear its name
   }
   const at = performance.now();
   looks = [...looks.filter((one) => at - one.at <= WINDOW), { at, counts: countsOf(metrics) }];

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,30 +13,35 @@ import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
 from tests.e2e.running import REPO, stat_of, until
 
-HEAD, SECOND = "10.88.0.1", "10.88.0.2"
+HEAD, SECOND, THIRD = "10.88.0.1", "10.88.0.2", "10.88.0.3"
 PORT = 6390
+# Not the scripts `ray` and `serve`, whose first lines name the place where the environment was made.
+RAY = (sys.executable, "-m", "ray.scripts.scripts")
+SERVE = (sys.executable, "-m", "ray.serve.scripts")
 URL = "http://127.0.0.1:8000"
+MOST_REQUESTS = 64  # that a replica holds
 CPU = (
     *("--device", "cpu", "--kv-cache-mib", "64", "--threads", "1", "--workers", "1", "--drain-seconds", "10"),
-    *("--allow-media-root", "examples/media", "--pulse-seconds", "5"),
+    *("--max-requests", str(MOST_REQUESTS), "--allow-media-root", "examples/media", "--pulse-seconds", "5"),
 )
-CONFIG = {
-    "proxy_location": "HeadOnly",
-    "http_options": {"host": "127.0.0.1", "port": 8000},
-    "applications": [
-        {
-            "name": "pixelferry",
-            "import_path": "deploy.ray.app:app",
-            "route_prefix": "/",
-            "args": {"server": [*CPU]},
-            "deployments": [
-                # On the head, which no test kills: streams of an ingress that dies are cut.
-                {"name": "Ingress", "ray_actor_options": {"num_cpus": 0, "resources": {"front": 0.1}}},
-                {"name": "Replica", "num_replicas": 2, "ray_actor_options": {"num_cpus": 1}},
-            ],
-        }
-    ],
-}
+
+
+def config_of(n_replicas: int, *flags: str) -> str:
+    """As an operator's file says it; flags: further ones of each server."""
+    deployments = [
+        # On the head, which no test kills: streams of an ingress that dies are cut.
+        {"name": "Ingress", "ray_actor_options": {"num_cpus": 0, "resources": {"front": 0.1}}},
+        {"name": "Replica", "num_replicas": n_replicas, "ray_actor_options": {"num_cpus": 1}},
+    ]
+    application = {
+        "name": "pixelferry", "import_path": "deploy.ray.app:app", "route_prefix": "/",
+        "args": {"server": [*CPU, *flags]}, "deployments": deployments,
+    }  # fmt: skip
+    text: str = yaml.safe_dump({
+        "proxy_location": "HeadOnly", "http_options": {"host": "127.0.0.1", "port": 8000},
+        "applications": [application],
+    })  # fmt: skip
+    return text
 
 
 class Cluster:
@@ -49,30 +55,31 @@ class Cluster:
         """The head, or a node that joins it."""
         place = (
             [
-                "--head",
-                "--port",
-                str(PORT),
-                "--temp-dir",
-                str(self._directory),
-                "--include-dashboard",
-                "false",
-                "--resources",
-                '{"front": 1}',
+                *("--head", "--port", str(PORT), "--temp-dir", str(self._directory), "--resources", '{"front": 1}'),
+                *("--include-dashboard", "false"),  # ten processes that nothing here asks
             ]
             if address == HEAD
             else ["--address", f"{HEAD}:{PORT}"]
         )
         command = [
-            *("ray", "start", "--node-ip-address", address, "--num-cpus", "1", "--object-store-memory", "100000000"),
+            *(*RAY, "start", "--node-ip-address", address, "--num-cpus", "1", "--object-store-memory", "100000000"),
             *("--disable-usage-stats", *place),
         ]
         for _ in range(3):  # Ray gives its raylet 30 s, which a machine that others use may not keep to
-            done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=180)
+            done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=400)
             if done.returncode == 0:
                 return
             if address == HEAD:
-                subprocess.run(["ray", "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)
+                subprocess.run([*RAY, "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)
         raise AssertionError(done.stdout + done.stderr)
+
+    def deploy(self, n_replicas: int, *flags: str) -> None:
+        """The file once more, as `serve deploy` hands it on without a dashboard. flags: further ones of each server."""
+        file = self._directory.with_name("changed.yaml")
+        file.write_text(config_of(n_replicas, *flags))
+        command = [*SERVE, "run", "--non-blocking", "--address", f"{HEAD}:{PORT}", str(file)]
+        done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     def servers(self) -> dict[str, int]:
         """The server's process of each replica, by the replica's id, as its command line tells them."""
@@ -111,10 +118,18 @@ class Cluster:
         except httpx.HTTPError:
             return False
 
+    def metrics(self, name: str) -> dict[str, float]:
+        """The sum over all labels of a metric, of each replica whose metrics stand on the service's page."""
+        found: dict[str, float] = {}
+        for line in self.http.get("/metrics").text.splitlines():
+            if line.startswith(f'{name}{{replica="'):
+                replica = line.split('replica="')[1].split('"')[0]
+                found[replica] = found.get(replica, 0.0) + float(line.rpartition(" ")[2])
+        return found
+
     def replicas(self) -> set[str]:
         """Those whose metrics stand on the service's page."""
-        lines = self.http.get("/metrics").text.splitlines()
-        return {line.split('replica="')[1].split('"')[0] for line in lines if line.startswith("pixelferry:ready{")}
+        return {*self.metrics("pixelferry:ready")}
 
     def whole(self) -> bool:
         """Whether both replicas answer."""
@@ -135,11 +150,11 @@ def cluster_in(directory: Path) -> Iterator[Cluster]:
     cluster.start(HEAD)
     cluster.start(SECOND)
     config = directory / "serve.yaml"
-    config.write_text(yaml.safe_dump(CONFIG))
+    config.write_text(config_of(2))
     log = directory / "serve.log"
     with log.open("wb") as out:
         service = subprocess.Popen(
-            ["serve", "run", "--address", f"{HEAD}:{PORT}", str(config)], cwd=REPO, stdout=out, stderr=out
+            [*SERVE, "run", "--address", f"{HEAD}:{PORT}", str(config)], cwd=REPO, stdout=out, stderr=out
         )
 
     def said() -> str:
@@ -155,4 +170,4 @@ def cluster_in(directory: Path) -> Iterator[Cluster]:
         if service.poll() is None:
             service.kill()
             service.wait()
-        subprocess.run(["ray", "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)
+        subprocess.run([*RAY, "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)

@@ -100,5 +100,5 @@ class Exchange:
 
 
 def ingress_over(replicas: FakeReplicas, **given: Any) -> Ingress:
-    limits = {"max_body_bytes": 100, "max_inflight_bytes": 150, "hosts": frozenset(("llm.example.com",)), **given}
-    return Ingress(replicas, **limits)
+    limits = {"max_body_bytes": 100, "max_inflight_bytes": 150, "hosts": frozenset(("llm.example.com",)), "pages": {}}
+    return Ingress(replicas, **{**limits, **given})

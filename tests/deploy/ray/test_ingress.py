@@ -8,6 +8,8 @@ import pytest
 
 from deploy.ray import ingress as module
 from deploy.ray.forwarding import ForwardedRequest, Head, ReplicaFailed
+from server.http.openapi.looks import ErrorsSeen
+from server.http.pages import page_answers
 from tests.deploy.ray.fake_replicas import COMMENT, EVENT, JSON, SSE, Exchange, FakeReplicas, Step, ingress_over
 
 OK = Head(200, JSON)
@@ -182,13 +184,80 @@ def test_it_is_ready_while_one_replica_is(statuses: tuple[int, ...], status: int
         assert run(FakeReplicas(), exchange=Exchange(path, "GET")).body == b'{"status":"live"}'
 
 
-def test_metrics_ask_a_replica_whether_the_key_will_do() -> None:
+OWN = ("/metrics", "/status/errors")
+
+
+@pytest.mark.parametrize("path", OWN)
+def test_a_replica_is_asked_whether_the_key_will_do(path: str) -> None:
     replicas = FakeReplicas()
     key = (b"authorization", b"Bearer k")
     replicas.pages = [("r1", Head(401, JSON), b'{"error":{}}'), ("r2", Head(401, JSON), b'{"error":{}}')]
-    refused = run(replicas, exchange=Exchange("/metrics", "GET", key))
+    refused = run(replicas, exchange=Exchange(path, "GET", key))
     assert refused.status == 401 and refused.headers[b"www-authenticate"] == b"Bearer"
-    assert key in replicas.asked[0].headers
+    (asked,) = replicas.asked
+    assert (asked.target, key in asked.headers) == (path.encode(), True)
+
+
+@pytest.mark.parametrize("path", OWN)
+def test_what_one_replica_alone_may_be_asked_is_answered_by_name_only(path: str) -> None:
+    """A page whose name leads here (DNS rebinding) reads nothing, and other methods get what a server says."""
+    exchange = Exchange(path, "GET")
+    exchange.scope["headers"] = [(b"host", b"evil.example")]
+    replicas = FakeReplicas(("r1", [Head(405, JSON), b"{}"]))
+    assert (run(replicas, exchange=exchange).status, replicas.asked) == (403, [])
+    assert run(replicas, exchange=Exchange(path, "POST")).status == 405
+
+
+def test_metrics_are_those_of_all_and_its_own() -> None:
+    replicas = FakeReplicas()
     replicas.pages = [("r1", Head(200, []), b"a 1\n"), ("r2", Head(200, []), b"a 2\n")]
-    page = run(replicas, exchange=Exchange("/metrics", "GET", key)).body
+    page = run(replicas, exchange=Exchange("/metrics", "GET")).body
     assert page.startswith(b'a{replica="r1"} 1\na{replica="r2"} 2\n') and b"ingress_replicas 2.0" in page
+
+
+def errors_of(id_of: str, *seconds: int) -> bytes:
+    """As a server answers, the newest first."""
+    shown = [
+        {"time": f"2026-11-26T12:00:{second:02}.000Z", "route": "/chat", "status": 400, "code": "c", "id": id_of}
+        for second in sorted(seconds, reverse=True)
+    ]
+    return json.dumps({"errors": shown}).encode()
+
+
+def test_the_last_errors_are_those_of_all_the_newest_first() -> None:
+    replicas = FakeReplicas()
+    replicas.pages = [
+        ("r1", Head(200, JSON), errors_of("a" * 24, *range(0, 60, 2))), ("r2", Head(503, JSON), b""),
+        ("r3", Head(200, JSON), errors_of("b" * 24, *range(1, 60, 2))),
+    ]  # fmt: skip
+    answer = run(replicas, exchange=Exchange("/status/errors", "GET")).body
+    seen = ErrorsSeen.model_validate_json(answer).errors
+    assert [one.time.second for one in seen] == [*range(59, 9, -1)]
+    assert {(one.replica, one.id[0]) for one in seen} == {("r1", "a"), ("r3", "b")}
+    assert run(FakeReplicas(), exchange=Exchange("/status/errors", "GET")).body == b'{"errors":[]}'
+
+
+def test_pages_are_open_and_need_no_replica() -> None:
+    pages = page_answers()
+    for path in ("/status", "/status.js", "/"):
+        exchange = run(FakeReplicas(), exchange=Exchange(path, "GET"), pages=pages)
+        assert (exchange.status, exchange.body) == (200, pages[path].body)
+        assert b"default-src 'none'" in exchange.headers[b"content-security-policy"]
+    exchange = Exchange("/status", "GET")
+    exchange.scope["headers"] = [(b"host", b"evil.example")]
+    assert run(FakeReplicas(), exchange=exchange, pages=pages).status == 403
+    replicas = FakeReplicas(("r1", [Head(404, JSON), b"{}"]))
+    assert run(replicas, exchange=Exchange("/status", "GET")).status == 404, "with --page off a replica says so"
+
+
+def test_a_prefix_of_the_path_is_one_for_the_replica_too() -> None:
+    replicas = FakeReplicas(("r1", [Head(200, SSE), EVENT, DEAD]), ("r1", [OK, b"{}"]))
+    replicas.pages = [("r1", Head(200, JSON), errors_of("a" * 24, 1))]
+    ingress = ingress_over(replicas, root_path="/llm")
+    errors = asyncio.run(Exchange("/llm/status/errors", "GET").ask(ingress))
+    assert len(json.loads(errors.body)["errors"]) == 1
+    assert asyncio.run(Exchange("/llm/health", "GET").ask(ingress)).body == b'{"status":"live"}'
+    stream = asyncio.run(Exchange("/llm/v1/messages").ask(ingress))
+    assert b"event: error" in stream.body, "in its route's form"
+    asyncio.run(Exchange("/llmx").ask(ingress))
+    assert [asked.target for asked in replicas.asked[1:]] == [b"/llm/v1/messages", b"/llmx"]

@@ -44,16 +44,40 @@ def test_content_decides(router: Any) -> None:
     assert chosen(router, request) == order(b"d", NAMES) and request.n_others == 3
 
 
+def route(router: Any, name: str, request_id: str) -> None:
+    pending = SimpleNamespace(metadata=SimpleNamespace(internal_request_id=request_id))
+    router.on_request_routed(pending, SimpleNamespace(unique_id=name), None)
+
+
+def complete(router: Any, name: str, request_id: str) -> None:
+    router.on_request_completed(SimpleNamespace(unique_id=name), request_id)
+
+
 def test_without_content_the_least_in_flight_is_first(router: Any) -> None:
-    for name in ("r1", "r1", "r3"):
-        router.on_request_routed(None, SimpleNamespace(unique_id=name), None)
+    for n, name in enumerate(("r1", "r1", "r3")):
+        route(router, name, f"id{n}")
     assert chosen(router, asked()) == ["r2", "r3", "r1"] == chosen(router, None)
-    for name in ("r1", "r1", "r3"):
-        router.on_request_completed(SimpleNamespace(unique_id=name), "id")
-    router.on_request_routed(None, SimpleNamespace(unique_id="r2"), None)
+    for n, name in enumerate(("r1", "r1", "r3")):
+        complete(router, name, f"id{n}")
+    route(router, "r2", "id0")
     assert chosen(router, asked()) == ["r1", "r3", "r2"]
     router.initialize_state(by_content=False)
     assert chosen(router, asked(digest=b"d")) == NAMES
+
+
+def test_only_what_was_routed_ends(router: Any) -> None:
+    """Serve tells of the end of broadcasts, and of requests that a replica rejected, which never ran there."""
+    for n in range(3):
+        route(router, "r1", f"id{n}")
+    for n in range(5):
+        complete(router, "r1", f"broadcast{n}")
+    complete(router, "r2", "id0")
+    route(router, "r2", "other")
+    assert chosen(router, asked()) == ["r3", "r2", "r1"]
+    for n in range(3):
+        complete(router, "r1", f"id{n}")
+        complete(router, "r1", f"id{n}")
+    assert chosen(router, asked()) == ["r1", "r3", "r2"], "and ends once"
 
 
 def test_a_replica_that_failed_a_request_does_not_get_it_again(router: Any) -> None:

@@ -1,44 +1,25 @@
 """The service on a real cluster of two nodes: what a client gets, and what it gets when something dies."""
 
-import json
+import itertools
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.deploy.ray.cluster import SECOND, URL, Cluster, cluster_in
+from tests.deploy.ray.asking import Asking, answered, begun, chat, events, texts_of
+from tests.deploy.ray.cluster import SECOND, URL, Cluster
 from tests.e2e.running import REPO, children_of, command_line, is_gone, until
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 EXAMPLES = ("chat.sh", "chat_openai.py", "modalities.sh", "modalities_openai.py", "structured.py", "tools.py")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Shared; whoever kills something waits until it is whole again."""
-    with cluster_in(tmp_path_factory.mktemp("r")) as cluster:
-        yield cluster
-    left = [name for name in os.listdir("/dev/shm") if name.startswith("pixelferry")]
-    assert left == [], "what a replica had in shared memory is gone with it"
-
-
-def chat(text: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 16, **fields}
-
-
-def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
-    for line in response.iter_lines():
-        if line.startswith("data: {"):
-            yield json.loads(line.removeprefix("data: "))
 
 
 def metric(cluster: Cluster, start: str) -> float:
@@ -61,6 +42,19 @@ def test_the_examples_work_through_the_ingress(cluster: Cluster, name: str) -> N
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_of_the_service_shows_all_replicas(cluster: Cluster) -> None:
+    """The ingress's own files; one replica's error is told with its name."""
+    assert b'id="replicas"' in cluster.http.get("/status").content and cluster.http.get("/status.js").is_success
+    assert answered(cluster.http, {"messages": []}).status == 400
+    newest = cluster.http.get("/status/errors").json()["errors"][0]
+    assert newest["route"] == "/v1/chat/completions" and newest["replica"] in cluster.replicas()
+    states = cluster.http.get("/metrics").text.splitlines()
+    up = {line.split('replica="')[1].split('"')[0] for line in states if 'state="up"' in line and line.endswith(" 1.0")}
+    assert up == cluster.replicas()
+    for path in ("/status", "/status/errors", "/metrics"):
+        assert cluster.http.get(path, headers={"host": "evil.example"}).status_code == 403
 
 
 def test_drawings_are_right_and_all_replicas_answer(cluster: Cluster, tmp_path: Path) -> None:
@@ -138,6 +132,19 @@ def test_a_hung_engine_costs_nobody_an_answer(cluster: Cluster) -> None:
     until("both replicas answer again", cluster.whole, 60, 0.5)
 
 
+def test_a_replica_that_hangs_hides_no_other(cluster: Cluster) -> None:
+    """Its actor says nothing; of the other one probes and metrics still tell."""
+    name, server = next(iter(cluster.servers().items()))
+    actor = cluster.actor_of(server)
+    os.kill(actor, signal.SIGSTOP)
+    try:
+        assert cluster.http.get("/health/ready").status_code == 200
+        assert cluster.replicas() == cluster.servers().keys() - {name}
+    finally:
+        os.kill(actor, signal.SIGCONT)
+    until("both replicas answer again", cluster.whole, 60, 0.5)
+
+
 def test_a_killed_replica_costs_nobody_more_than_its_own_stream(cluster: Cluster) -> None:
     """SIGKILL of the actor. Its stream ends with an error event; what had not begun is answered by the other one."""
     killed(cluster, lambda server: os.kill(cluster.actor_of(server), signal.SIGKILL), node=None)
@@ -148,50 +155,33 @@ def test_a_killed_node_costs_nobody_more_than_its_own_streams(cluster: Cluster) 
     killed(cluster, lambda server: os.kill(cluster.raylet(SECOND), signal.SIGKILL), node=SECOND)
 
 
-def killed(cluster: Cluster, kill: Any, node: str | None) -> None:
-    expected = cluster.http.post("/v1/chat/completions", json=chat("hello")).json()["choices"][0]["message"]
-    victim = next(one for one in cluster.servers().values() if node is None or cluster.node_of(one) == node)
-    root = Path(f"/dev/shm/pixelferry-{os.getuid()}-{next(k for k, v in cluster.servers().items() if v == victim)}")
+def killed(cluster: Cluster, kill: Callable[[int], object], node: str | None) -> None:
+    servers = cluster.servers()
+    name, victim = next(one for one in servers.items() if node is None or cluster.node_of(one[1]) == node)
+    root = Path(f"/dev/shm/pixelferry-{os.getuid()}-{name}")
     assert root.exists()
     children = children_of(victim)
-    stop = threading.Event()
-    answers: list[tuple[int, Any]] = []
-
-    def ask_on() -> None:
-        with httpx.Client(base_url=URL, timeout=120) as http:
-            while not stop.is_set():
-                answer = http.post("/v1/chat/completions", json=chat("hello"))
-                answers.append((answer.status_code, answer.json()))
-
-    ended: list[dict[str, Any]] = []
-
-    def long_stream() -> None:
-        body = chat(f"hello {time.monotonic()}", stream=True, max_tokens=3000, ignore_eos=True)
-        with (
-            httpx.Client(base_url=URL, timeout=120) as http,
-            http.stream("POST", "/v1/chat/completions", json=body) as r,
-        ):
-            *_, last = events(r)
-            ended.append(last)
-
-    with ThreadPoolExecutor(8) as pool:
-        streams = [pool.submit(long_stream) for _ in range(4)]
-        asking = [pool.submit(ask_on) for _ in range(2)]
-        try:
-            until("all run", lambda: metric(cluster, "pixelferry:num_requests_running{") >= 4, 60)
-            kill(victim)
-            died = time.monotonic()
-            until("its server is gone", lambda: all(map(is_gone, [victim, *children])), 15)
-            until("its shared memory is gone", lambda: not root.exists(), 35 - (time.monotonic() - died))
-            time.sleep(3)
-        finally:
-            stop.set()
-        for one in (*asking, *streams):
-            one.result(300)
-    assert {status for status, _ in answers} == {200}, [answer for answer in answers if answer[0] != 200]
-    assert all(answer["choices"][0]["message"] == expected for _, answer in answers)
-    errors = [last["error"]["code"] for last in ended if "error" in last]
-    assert errors and set(errors) == {"replica_died"} and len(errors) < 4, ended
-    if node is not None:
-        cluster.start(node)
-    until("both replicas answer again", cluster.whole, 120, 0.5)
+    (other,) = servers.keys() - {name}
+    asked = chat(next(texts_of(name, servers)))
+    expected = answered(cluster.http, asked)
+    with ExitStack() as stack:
+        # Two of each, begun one after another: the bound of load leaves every one where its content belongs.
+        texts = zip(texts_of(name, servers), texts_of(other, servers), strict=False)
+        streams = [stack.enter_context(begun(text)) for pair in itertools.islice(texts, 2) for text in pair]
+        asking = stack.enter_context(Asking([asked, asked], pause=0.1))
+        until("some are answered", lambda: asking.all_have(2), 60)
+        kill(victim)
+        died = time.monotonic()
+        until("its server is gone", lambda: all(map(is_gone, [victim, *children])), 15)
+        until("its shared memory is gone", lambda: not root.exists(), 35 - (time.monotonic() - died))
+        print(f"gone after {time.monotonic() - died:.1f} s")
+        if node is not None:
+            cluster.start(node)
+        until("another replica answers", lambda: cluster.whole() and name not in cluster.replicas(), 240, 0.5)
+        print(f"another one answers after {time.monotonic() - died:.1f} s")
+        lasts = [[*stream][-1] for stream in streams]
+        asking.stop()
+    assert {one for answers in asking.answers for one in answers} == {expected}
+    told = [last["error"]["code"] if "error" in last else last["choices"][0]["finish_reason"] for last in lasts]
+    assert told == ["replica_died", "length"] * 2, lasts
+    print(f"{sum(map(len, asking.answers))} answers, the slowest after {asking.slowest:.1f} s")
