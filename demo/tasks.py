@@ -79,7 +79,7 @@ def about_picture(asker: Asker, picture: Picture, tasks: Sequence[str] = ()) -> 
     one, some = len(things) == 1, len(things) > 1
     options: dict[str, tuple[float, Question]] = {
         "count": (1.0 if one else 3.0, lambda a: a.ask("count", say_count(len(things)), things)),
-        "count_of": (0.6 if one else 6.0, lambda a: _count_of(a, things)),
+        "count_of": (0.6 if one else 12.0, lambda a: _count_of(a, things)),
         "exists": (1.2 if one else 2.2, lambda a: _exists(a, things)),
     }
     if len(shapes) == 1:

@@ -47,7 +47,7 @@ def main() -> None:
     print(parsed.choices[0].message.parsed)
 
     # What OpenAI has no field for goes as in vLLM.
-    for form in ({"choice": ["a red circle", "a blue square"]}, {"regex": "[a-z]+ (circle|square)"}):
+    for form in ({"choice": ["red circle", "blue square"]}, {"regex": "[a-z]+ (circle|square)"}):
         answer = client.chat.completions.create(
             model=model,
             max_tokens=64,
