@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pickle
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,23 @@ from configs.checkpoint import CheckpointError
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _HEADER_LIMIT = 100_000_000  # bytes, as the safetensors format has it
 _READ_BYTES = 1 << 30  # Linux moves at most 2 GiB in one call
+_AHEAD_BYTES = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What of a tensor is wanted."""
+
+    rows: tuple[range, ...] | None = None  # of the first dimension, in this order; None: all
+    columns: range | None = None  # of the second one of two; None: all
+
+    def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
+        """Of what is left of a tensor of shape `whole`."""
+        shape = whole if self.rows is None else (sum(map(len, self.rows)), *whole[1:])
+        return shape if self.columns is None else (shape[0], len(self.columns))
+
+
+WHOLE = Cut()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +47,29 @@ class StoredTensor:
     offset: int  # in the file
     nbytes: int
 
-    def read(self, label: str) -> Tensor:
-        """A private copy in the dtype on disk. Raises CheckpointError where the file was cut short meanwhile."""
-        return self._read(self.offset, self.shape, label)
+    def read(self, label: str, cut: Cut = WHOLE) -> Tensor:
+        """A private copy of what is wanted, in the dtype on disk: no other byte is read.
 
-    def rows(self, start: int, stop: int, label: str) -> Tensor:
-        """Rows `start` to `stop` of the first dimension, or to the last one."""
-        row = self.nbytes // self.shape[0]
-        n = min(stop, self.shape[0]) - start
-        return self._read(self.offset + start * row, (n, *self.shape[1:]), label)
-
-    def _read(self, offset: int, shape: tuple[int, ...], label: str) -> Tensor:
-        dtype = DTYPES[self.dtype]
+        Raises CheckpointError where the file was cut short meanwhile.
+        """
+        dtype, shape = DTYPES[self.dtype], cut.shape(self.shape)
         raw = torch.empty(math.prod(shape) * dtype.itemsize, dtype=torch.uint8)
-        _read_into(raw.numpy().data, self.path, offset, label)
+        spans = self._spans(cut, dtype.itemsize)
+        _read_into(raw.numpy().data, self.path, spans, label, ahead=None if cut.columns is None else _AHEAD_BYTES)
         return raw.view(dtype).view(shape)
+
+    def _spans(self, cut: Cut, itemsize: int) -> Iterator[tuple[int, int]]:
+        """(where in the file, bytes) of what follows each other in memory."""
+        if cut == WHOLE:
+            yield self.offset, self.nbytes
+            return
+        row = math.prod(self.shape[1:]) * itemsize
+        for rows in (range(self.shape[0]),) if cut.rows is None else cut.rows:
+            if cut.columns is None:
+                yield self.offset + rows.start * row, len(rows) * row
+                continue
+            inside, n = cut.columns.start * itemsize, len(cut.columns) * itemsize
+            yield from ((self.offset + i * row + inside, n) for i in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +86,14 @@ class PickledTensor:
     def nbytes(self) -> int:
         return self.mapped.nbytes
 
-    def read(self, label: str) -> Tensor:
-        return self.mapped.contiguous().clone()
-
-    def rows(self, start: int, stop: int, label: str) -> Tensor:
-        return self.mapped[start:stop]
+    def read(self, label: str, cut: Cut = WHOLE) -> Tensor:
+        """A private copy of what is wanted; the pages of the rest are not touched."""
+        columns = slice(None) if cut.columns is None else slice(cut.columns.start, cut.columns.stop)
+        if cut.rows is None:
+            found = self.mapped if cut.columns is None else self.mapped[:, columns]
+            return found.contiguous().clone()
+        pieces = [self.mapped[rows.start : rows.stop] for rows in cut.rows]
+        return torch.cat([piece if cut.columns is None else piece[:, columns] for piece in pieces])
 
 
 def label_of(entry: StoredTensor | PickledTensor) -> str:
@@ -119,14 +148,23 @@ def _entry(path: Path, name: str, fields: dict[str, Any], base: int, size: int) 
     return StoredTensor(path, name, dtype, shape, base + begin, end - begin)
 
 
-def _read_into(target: memoryview, path: Path, offset: int, label: str) -> None:
+def _read_into(target: memoryview, path: Path, spans: Iterable[tuple[int, int]], label: str, ahead: int | None) -> None:
+    """spans: (where in the file, bytes), one after the other into the target.
+
+    ahead: bytes that the disk is asked for before they are read, with what lies between the spans; None: as it likes.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        done = 0
-        while done < len(target):
-            got = os.preadv(fd, [target[done : done + _READ_BYTES]], offset + done)
-            if got == 0:
-                raise CheckpointError(f"{label}: the file ends inside it")
-            done += got
+        done = asked = 0
+        for offset, nbytes in spans:
+            if ahead is not None and offset >= asked:
+                os.posix_fadvise(fd, offset, ahead, os.POSIX_FADV_WILLNEED)
+                asked = offset + ahead
+            end, at = done + nbytes, offset - done
+            while done < end:
+                got = os.preadv(fd, [target[done : min(end, done + _READ_BYTES)]], at + done)
+                if got == 0:
+                    raise CheckpointError(f"{label}: the file ends inside it")
+                done += got
     finally:
         os.close(fd)

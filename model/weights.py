@@ -11,7 +11,7 @@ from torch import Tensor
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.quantised import refuse_quantised_tensor
 from model.weight_files import first_file, shards
-from model.weight_tensors import DTYPES, PickledTensor, StoredTensor, label_of, read_header, read_pickle
+from model.weight_tensors import DTYPES, WHOLE, Cut, PickledTensor, StoredTensor, label_of, read_header, read_pickle
 
 log = logging.getLogger("pixelferry")
 
@@ -44,13 +44,14 @@ class Weights:
         """Read the headers. Raises CheckpointError for a missing, broken or ambiguous file.
 
         renames: prefix on disk -> internal prefix, longest first; skips: prefixes on disk to ignore; device None: CPU;
-        on_read: told (bytes read, bytes in all) after each tensor.
+        on_read: told (bytes done with, bytes in all) after each tensor.
         """
         self._where = checkpoint.path
         self._dtype = dtype
         self._device = device or torch.device("cpu")
         self._on_read = on_read
-        self._read_bytes = 0
+        self._passed_bytes = 0  # of the tensors that were taken, whatever of them was read
+        self.read_bytes = 0
         self.taken_bytes = 0  # of all tensors handed out, in the dtype they were handed out in
         self._entries: dict[str, StoredTensor | PickledTensor] = {}
         files, warning = _files(checkpoint)
@@ -77,8 +78,13 @@ class Weights:
         """The shape of a tensor that nobody took yet; None where there is none."""
         return self._entries[name].shape if name in self._entries else None
 
-    def take(self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Read one tensor, once. Raises CheckpointError when it is missing, misshapen or not of floats."""
+    def take(
+        self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None, cut: Cut = WHOLE
+    ) -> Tensor:
+        """Read one tensor, once. Raises CheckpointError when it is missing, misshapen or not of floats.
+
+        shape: of the whole tensor; cut: what of it is read and given, the rest counts as taken, too.
+        """
         entry = self._entries.pop(name, None)
         if entry is None:
             raise CheckpointError(f"{self._where}: tensor {name!r} is missing")
@@ -88,12 +94,14 @@ class Weights:
         if entry.dtype not in DTYPES:
             raise CheckpointError(f"{label} is stored as {entry.dtype} (supported: {', '.join(DTYPES)})")
         if self._device.type == "meta":  # only shapes are wanted
-            tensor = torch.empty(entry.shape, dtype=dtype or self._dtype, device=self._device)
+            tensor = torch.empty(cut.shape(entry.shape), dtype=dtype or self._dtype, device=self._device)
         else:
-            tensor = entry.read(label).to(self._device, dtype or self._dtype)
-            self._read_bytes += entry.nbytes
+            read = entry.read(label, cut)
+            self.read_bytes += read.nbytes
+            tensor = read.to(self._device, dtype or self._dtype)
+            self._passed_bytes += entry.nbytes
             if self._on_read is not None:
-                self._on_read(self._read_bytes, self._total_bytes)
+                self._on_read(self._passed_bytes, self._total_bytes)
         self.taken_bytes += tensor.nbytes
         return tensor
 
@@ -106,19 +114,21 @@ class Weights:
         if n > len(held):
             raise CheckpointError(f"config.json asks for {n} layers {prefix}N, and the weights hold {len(held)}")
 
-    def equal(self, one: str, other: str) -> bool:
+    def equal(self, one: str, other: str, rows: range | None = None) -> bool:
         """Whether two matrices on disk hold the same numbers in the dtype asked for; both may still be taken.
 
-        Read in pieces up to the first difference, also for the meta device, where shapes alone cannot tell.
+        Read in pieces up to the first difference, also for the meta device, where shapes alone cannot tell. rows: that
+        matter; None: all.
         """
         first, second = self._entries[one], self._entries[other]
         if first.shape != second.shape or not {first.dtype, second.dtype} <= DTYPES.keys():
             return False
-        n = first.shape[0]
-        step = max(1, _COMPARED_BYTES * n // max(1, first.nbytes))
+        rows = range(first.shape[0]) if rows is None else rows
+        step = max(1, _COMPARED_BYTES * first.shape[0] // max(1, first.nbytes))
+        cuts = [Cut(rows=(rows[i : i + step],)) for i in range(0, len(rows), step)]
         return all(
-            torch.equal(*(entry.rows(i, i + step, label_of(entry)).to(self._dtype) for entry in (first, second)))
-            for i in range(0, n, step)
+            torch.equal(*(entry.read(label_of(entry), cut).to(self._dtype) for entry in (first, second)))
+            for cut in cuts
         )
 
     def warn(self, message: str) -> None:
