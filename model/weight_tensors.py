@@ -88,12 +88,11 @@ class PickledTensor:
 
     def read(self, label: str, cut: Cut = WHOLE) -> Tensor:
         """A private copy of what is wanted; the pages of the rest are not touched."""
-        columns = slice(None) if cut.columns is None else slice(cut.columns.start, cut.columns.stop)
+        columns = cut.columns
+        found = self.mapped if columns is None else self.mapped[:, columns.start : columns.stop]
         if cut.rows is None:
-            found = self.mapped if cut.columns is None else self.mapped[:, columns]
             return found.contiguous().clone()
-        pieces = [self.mapped[rows.start : rows.stop] for rows in cut.rows]
-        return torch.cat([piece if cut.columns is None else piece[:, columns] for piece in pieces])
+        return torch.cat([found[rows.start : rows.stop] for rows in cut.rows] or [found[:0]]).contiguous()
 
 
 def label_of(entry: StoredTensor | PickledTensor) -> str:
