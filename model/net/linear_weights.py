@@ -167,7 +167,7 @@ def take_embedding(
     `tied` is what the configuration says. Then a head on disk that differs from the table is used, an equal one is
     left there, and a head without a table is both. Prepacking copies a tied table.
     """
-    vocab, hidden = shape
+    vocab = shape[0]
     part, each = vocabulary_part(ops.ranks, vocab)
     cut = WHOLE if len(part) == vocab else Cut(rows=(part,))
     if tied and weights.has(head):
