@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test faults families test-npu layouts clients contract vllm-tests pages exam exam-tests test-ray long check fmt docs wheels embedded media resaved known bench-preprocess
+.PHONY: help venv serve test faults families ranks test-npu layouts clients contract vllm-tests pages exam exam-tests test-ray long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make test                 every test that takes less than minutes"
 	@echo "make faults               running servers whose processes, files and clients are killed, stopped and removed"
 	@echo "make families             videos, deepstack and caches of single lines of models"
+	@echo "make ranks                models over several processes that hold a part each, against one"
 	@echo "make test-npu             the NPU operators on the real torch_npu, two versions, over a stub of the driver"
 	@echo "make layouts              a server of every published layout, against transformers"
 	@echo "make clients              what others wrote (OpenAI's SDK, LangChain, LiteLLM ...) against a running server"
@@ -69,6 +70,9 @@ faults: $(STAMP)
 # What a line of models shows beyond the shared tests: whatever has the mark `families`, in whichever file it stands.
 families: $(STAMP)
 	$(BIN)/python -m pytest -m families --numprocesses 2 --dist loadfile $(ARGS)
+
+ranks: $(STAMP)
+	$(BIN)/python -m pytest -m ranks --numprocesses 2 --dist loadfile $(ARGS)
 
 layouts: $(STAMP)
 	$(BIN)/python -m pytest -m served --numprocesses 2 --dist load $(ARGS)

@@ -1,15 +1,9 @@
 """Reads the tensors of a checkpoint one by one, as a network asks for them."""
 
-import json
 import logging
-import math
-import os
-import pickle
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,67 +11,18 @@ from torch import Tensor
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.quantised import refuse_quantised_tensor
 from model.weight_files import first_file, shards
+from model.weight_tensors import DTYPES, WHOLE, Cut, PickledTensor, StoredTensor, label_of, read_header, read_pickle
 
 log = logging.getLogger("pixelferry")
 
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # Tables that old releases saved and every network makes itself. transformers skips the first two patterns for all
 # (modeling_utils._adjust_missing_and_unexpected_keys), classes on the hub the third; the last it does not expect.
 _LEFT_OVER = re.compile(
     r"rotary(_pos)?_emb\.(original_)?inv_freq$|(^|\.)position_ids$|\.attn\.masked_bias$"
     r"|audio_tower\.positional_embedding\.positional_embedding$"
 )
-_HEADER_LIMIT = 100_000_000  # bytes, as the safetensors format has it
-_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB in one call
 _COMPARED_BYTES = 1 << 24  # of one side of a comparison at a time
 _SHOWN = 6
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    path: Path
-    disk_name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int  # in the file
-    nbytes: int
-
-    def read(self, label: str) -> Tensor:
-        """A private copy in the dtype on disk. Raises CheckpointError where the file was cut short meanwhile."""
-        return self._read(self.offset, self.shape, label)
-
-    def rows(self, start: int, stop: int, label: str) -> Tensor:
-        """Rows `start` to `stop` of the first dimension, or to the last one."""
-        row = self.nbytes // self.shape[0]
-        n = min(stop, self.shape[0]) - start
-        return self._read(self.offset + start * row, (n, *self.shape[1:]), label)
-
-    def _read(self, offset: int, shape: tuple[int, ...], label: str) -> Tensor:
-        dtype = _DTYPES[self.dtype]
-        raw = torch.empty(math.prod(shape) * dtype.itemsize, dtype=torch.uint8)
-        _read_into(raw.numpy().data, self.path, offset, label)
-        return raw.view(dtype).view(shape)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pickled:
-    """A tensor of a torch file: mapped, not read; the mapping goes with the last tensor of its file."""
-
-    path: Path
-    disk_name: str
-    dtype: str
-    shape: tuple[int, ...]
-    mapped: Tensor
-
-    @property
-    def nbytes(self) -> int:
-        return self.mapped.nbytes
-
-    def read(self, label: str) -> Tensor:
-        return self.mapped.contiguous().clone()
-
-    def rows(self, start: int, stop: int, label: str) -> Tensor:
-        return self.mapped[start:stop]
 
 
 class Weights:
@@ -99,20 +44,21 @@ class Weights:
         """Read the headers. Raises CheckpointError for a missing, broken or ambiguous file.
 
         renames: prefix on disk -> internal prefix, longest first; skips: prefixes on disk to ignore; device None: CPU;
-        on_read: told (bytes read, bytes in all) after each tensor.
+        on_read: told (bytes done with, bytes in all) after each tensor.
         """
         self._where = checkpoint.path
         self._dtype = dtype
         self._device = device or torch.device("cpu")
         self._on_read = on_read
-        self._read_bytes = 0
+        self._passed_bytes = 0  # of the tensors that were taken, whatever of them was read
+        self.read_bytes = 0
         self.taken_bytes = 0  # of all tensors handed out, in the dtype they were handed out in
-        self._entries: dict[str, _Entry | _Pickled] = {}
+        self._entries: dict[str, StoredTensor | PickledTensor] = {}
         files, warning = _files(checkpoint)
         if warning:
             self.warn(warning)
         for path in files:
-            for entry in _read_pickle(path) if path.suffix == ".bin" else _read_header(path):
+            for entry in read_pickle(path) if path.suffix == ".bin" else read_header(path):
                 if entry.disk_name.startswith(skips) or _LEFT_OVER.search(entry.disk_name):
                     continue
                 refuse_quantised_tensor(path.name, entry.disk_name)
@@ -132,23 +78,30 @@ class Weights:
         """The shape of a tensor that nobody took yet; None where there is none."""
         return self._entries[name].shape if name in self._entries else None
 
-    def take(self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Read one tensor, once. Raises CheckpointError when it is missing, misshapen or not of floats."""
+    def take(
+        self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None, cut: Cut = WHOLE
+    ) -> Tensor:
+        """Read one tensor, once. Raises CheckpointError when it is missing, misshapen or not of floats.
+
+        shape: of the whole tensor; cut: what of it is read and given, the rest counts as taken, too.
+        """
         entry = self._entries.pop(name, None)
         if entry is None:
             raise CheckpointError(f"{self._where}: tensor {name!r} is missing")
-        label = _label(entry)
+        label = label_of(entry)
         if shape is not None and entry.shape != shape:
             raise CheckpointError(f"{label} has shape {list(entry.shape)}, the configuration asks for {list(shape)}")
-        if entry.dtype not in _DTYPES:
-            raise CheckpointError(f"{label} is stored as {entry.dtype} (supported: {', '.join(_DTYPES)})")
+        if entry.dtype not in DTYPES:
+            raise CheckpointError(f"{label} is stored as {entry.dtype} (supported: {', '.join(DTYPES)})")
         if self._device.type == "meta":  # only shapes are wanted
-            tensor = torch.empty(entry.shape, dtype=dtype or self._dtype, device=self._device)
+            tensor = torch.empty(cut.shape(entry.shape), dtype=dtype or self._dtype, device=self._device)
         else:
-            tensor = entry.read(label).to(self._device, dtype or self._dtype)
-            self._read_bytes += entry.nbytes
+            read = entry.read(label, cut)
+            self.read_bytes += read.nbytes
+            tensor = read.to(self._device, dtype or self._dtype)
+            self._passed_bytes += entry.nbytes
             if self._on_read is not None:
-                self._on_read(self._read_bytes, self._total_bytes)
+                self._on_read(self._passed_bytes, self._total_bytes)
         self.taken_bytes += tensor.nbytes
         return tensor
 
@@ -161,19 +114,21 @@ class Weights:
         if n > len(held):
             raise CheckpointError(f"config.json asks for {n} layers {prefix}N, and the weights hold {len(held)}")
 
-    def equal(self, one: str, other: str) -> bool:
+    def equal(self, one: str, other: str, rows: range | None = None) -> bool:
         """Whether two matrices on disk hold the same numbers in the dtype asked for; both may still be taken.
 
-        Read in pieces up to the first difference, also for the meta device, where shapes alone cannot tell.
+        Read in pieces up to the first difference, also for the meta device, where shapes alone cannot tell. rows: that
+        matter; None: all.
         """
         first, second = self._entries[one], self._entries[other]
-        if first.shape != second.shape or not {first.dtype, second.dtype} <= _DTYPES.keys():
+        if first.shape != second.shape or not {first.dtype, second.dtype} <= DTYPES.keys():
             return False
-        n = first.shape[0]
-        step = max(1, _COMPARED_BYTES * n // max(1, first.nbytes))
+        rows = range(first.shape[0]) if rows is None else rows
+        step = max(1, _COMPARED_BYTES * first.shape[0] // max(1, first.nbytes))
+        cuts = [Cut(rows=(rows[i : i + step],)) for i in range(0, len(rows), step)]
         return all(
-            torch.equal(*(entry.rows(i, i + step, _label(entry)).to(self._dtype) for entry in (first, second)))
-            for i in range(0, n, step)
+            torch.equal(*(entry.read(label_of(entry), cut).to(self._dtype) for entry in (first, second)))
+            for cut in cuts
         )
 
     def warn(self, message: str) -> None:
@@ -212,73 +167,8 @@ def _files(checkpoint: Checkpoint) -> tuple[list[Path], str | None]:
     return [checkpoint.path / first], passed_over
 
 
-def _label(entry: _Entry | _Pickled) -> str:
-    return f"{entry.path.name}: tensor {entry.disk_name!r}"
-
-
-def _read_pickle(path: Path) -> list[_Pickled]:
-    """The mapped tensors of a file that torch.save wrote. Raises CheckpointError for anything but plain tensors."""
-    names = {dtype: name for name, dtype in _DTYPES.items()}
-    try:
-        content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, LookupError, ValueError, TypeError) as error:
-        raise CheckpointError(
-            f"{path.name}: damaged, or not a zip file of plain tensors ({type(error).__name__})"
-        ) from None
-    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise CheckpointError(f"{path.name}: not a table of tensors by name")
-    return [
-        _Pickled(path, str(name), names.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape), tensor)
-        for name, tensor in content.items()
-    ]
-
-
-def _read_header(path: Path) -> list[_Entry]:
-    """The table of one safetensors file: 8 bytes of length, JSON, then the tensors' bytes. Raises CheckpointError."""
-    size = path.stat().st_size
-    if size < 8:
-        raise CheckpointError(f"{path.name}: not a safetensors file: it has {size} bytes")
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > min(_HEADER_LIMIT, size - 8):
-            raise CheckpointError(f"{path.name}: not a safetensors file, or cut short inside its header")
-        try:
-            header = json.loads(file.read(length))
-            header.pop("__metadata__", None)
-            return [_entry(path, name, fields, 8 + length, size) for name, fields in header.items()]
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise CheckpointError(f"{path.name}: broken safetensors header: {error!r}") from None
-
-
-def _entry(path: Path, name: str, fields: dict[str, Any], base: int, size: int) -> _Entry:
-    begin, end = fields["data_offsets"]
-    shape = tuple(int(side) for side in fields["shape"])
-    dtype = str(fields["dtype"])
-    itemsize = _DTYPES[dtype].itemsize if dtype in _DTYPES else None
-    if not 0 <= begin <= end or min(shape, default=0) < 0:
-        raise ValueError(f"tensor {name!r} has offsets {begin}..{end} and shape {list(shape)}")
-    if itemsize is not None and end - begin != itemsize * math.prod(shape):
-        raise ValueError(f"tensor {name!r} has {end - begin} bytes for {dtype} {list(shape)}")
-    if base + end > size:
-        raise CheckpointError(f"{path.name}: cut short: tensor {name!r} ends at byte {base + end}, the file at {size}")
-    return _Entry(path, name, dtype, shape, base + begin, end - begin)
-
-
 def _internal_name(name: str, renames: Mapping[str, str]) -> str:
     for prefix, new in renames.items():
         if name.startswith(prefix):
             return new + name[len(prefix) :]
     return name
-
-
-def _read_into(target: memoryview, path: Path, offset: int, label: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        done = 0
-        while done < len(target):
-            got = os.preadv(fd, [target[done : done + _READ_BYTES]], offset + done)
-            if got == 0:
-                raise CheckpointError(f"{label}: the file ends inside it")
-            done += got
-    finally:
-        os.close(fd)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor
 
 from configs.checkpoint import CheckpointError
 from model.forward_batch import KVCache, KVSpec
-from model.net.linear_weights import per_head_rows, take_fused, take_linear
+from model.net.linear_weights import per_head_rows, take_fused, take_row_parallel
 from model.net.mlp import Activation, Mlp, MlpSpec, take_mlp
 from model.net.norm import AddNorm, Norm, NormKind, take_add_norm, take_norm
+from model.net.rank_parts import RankPart, head_places, rank_part
 from model.net.rope import turned_order
 from model.ops.base import Linear, Ops, PagedAttention
 from model.weights import Weights
@@ -111,7 +113,7 @@ class DecoderLayer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
     ops: Ops
-    spec: DecoderSpec
+    spec: DecoderSpec  # of what this rank holds
     layers: tuple[DecoderLayer, ...]
     norm: AddNorm  # behind the last layer
 
@@ -146,14 +148,16 @@ def build_decoder(
 ) -> Decoder:
     """Take a decoder's tensors under `prefix` ("model."); names None: the usual ones."""
     ops.check_heads(spec.heads, spec.kv_heads, spec.head_dim)
+    part = rank_part(ops.ranks, heads=spec.heads, kv_heads=spec.kv_heads, inter=spec.inter)
+    if part is not None:
+        ops.check_heads(len(part.heads), len(part.kv_heads), spec.head_dim)
     names = names or DecoderNames()
     weights.check_blocks(f"{prefix}{names.layers}.", spec.layers)
+    layer = partial(_build_layer, ops, weights, spec, part, names)
     return Decoder(
         ops=ops,
-        spec=spec,
-        layers=tuple(
-            _build_layer(ops, weights, spec, f"{prefix}{names.layers}.{i}.", names) for i in range(spec.layers)
-        ),
+        spec=_of_rank(spec, part),
+        layers=tuple(layer(f"{prefix}{names.layers}.{i}.") for i in range(spec.layers)),
         norm=take_add_norm(ops, weights, spec.norm, f"{prefix}{names.norm}", spec.hidden, spec.eps),
     )
 
@@ -185,37 +189,50 @@ def _deepstack(columns: slice) -> Addition:
     return add
 
 
-def _build_layer(ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames) -> DecoderLayer:
+def _of_rank(spec: DecoderSpec, part: RankPart | None) -> DecoderSpec:
+    if part is None:
+        return spec
+    return replace(spec, heads=len(part.heads), kv_heads=len(part.kv_heads), inter=len(part.inter))
+
+
+def _build_layer(
+    ops: Ops, weights: Weights, spec: DecoderSpec, part: RankPart | None, names: DecoderNames, prefix: str
+) -> DecoderLayer:
     hidden, heads, kv_heads = spec.hidden, spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     qkv = [sum((heads, kv_heads, kv_heads))] if len(names.qkv) == 1 else [heads, kv_heads, kv_heads]
     parts = [(prefix + name, rows) for name, rows in zip(names.qkv, qkv, strict=True)]
     mlp = MlpSpec(width=hidden, inter=spec.inter, out=hidden, activation=spec.activation, bias=spec.bias)
+    mine = _of_rank(spec, part)
+    inputs = None if part is None else range(part.heads.start * spec.head_dim, part.heads.stop * spec.head_dim)
     return DecoderLayer(
         input_norm=take_add_norm(ops, weights, spec.norm, f"{prefix}{names.input_norm}", hidden, spec.eps),
         attention=Attention(
             ops=ops,
-            heads=spec.heads,
-            kv_heads=spec.kv_heads,
+            heads=mine.heads,
+            kv_heads=mine.kv_heads,
             head_dim=spec.head_dim,
-            qkv=take_fused(ops, weights, parts, hidden, bias=spec.qkv_bias, rows=_qkv_rows(spec, names)),
-            head_norm=_take_head_norm(ops, weights, spec, prefix, names) if spec.head_norm else None,
+            qkv=take_fused(ops, weights, parts, hidden, bias=spec.qkv_bias, rows=_qkv_rows(spec, names, part)),
+            head_norm=_take_head_norm(ops, weights, mine, prefix, names) if spec.head_norm else None,
         ),
-        o=take_linear(ops, weights, f"{prefix}{names.o}", hidden, heads, bias=spec.bias),
+        o=take_row_parallel(ops, weights, f"{prefix}{names.o}", hidden, heads, bias=spec.bias, part=inputs),
         post_norm=take_add_norm(ops, weights, spec.norm, f"{prefix}{names.post_norm}", hidden, spec.eps),
-        mlp=take_mlp(ops, weights, [prefix + name for name in names.gate_up], f"{prefix}{names.down}", mlp),
-    )
+        mlp=take_mlp(
+            ops, weights, [prefix + name for name in names.gate_up], f"{prefix}{names.down}", mlp,
+            part=None if part is None else part.inter,
+        ),
+    )  # fmt: skip
 
 
-def _qkv_rows(spec: DecoderSpec, names: DecoderNames) -> Tensor | None:
+def _qkv_rows(spec: DecoderSpec, names: DecoderNames, part: RankPart | None) -> Tensor | None:
     """Where each output of the qkv linear lies on disk, or None where they are in order."""
     order = _head_order(spec)
-    if order is None and not names.qkv_per_head:
+    if order is None and not names.qkv_per_head and part is None:
         return None
     n, dim, turned = spec.heads + 2 * spec.kv_heads, spec.head_dim, spec.heads + spec.kv_heads
     rows = (per_head_rows(spec.heads, dim) if names.qkv_per_head else torch.arange(n * dim)).view(n, dim)
     if order is not None:
         rows = torch.cat([rows[:turned, order], rows[turned:]])
-    return rows.flatten()
+    return (rows if part is None else head_places(rows, spec.heads, spec.kv_heads, part)).flatten()
 
 
 def _head_order(spec: DecoderSpec) -> Tensor | None:

@@ -6,7 +6,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from model.net.linear_weights import take_fused, take_linear
+from model.net.linear_weights import take_fused, take_row_parallel
+from model.net.rank_parts import gate_up_places
 from model.ops.base import Ops
 from model.weights import Weights
 
@@ -25,15 +26,19 @@ class MlpSpec:
 
 
 def take_mlp(
-    ops: Ops, weights: Weights, up: Sequence[str], down: str, spec: MlpSpec, scale: Tensor | None = None
-) -> Mlp:
+    ops: Ops, weights: Weights, up: Sequence[str], down: str, spec: MlpSpec, scale: Tensor | None = None,
+    part: range | None = None,
+) -> Mlp:  # fmt: skip
     """up: names of the first linear; of a gated one gate and up, or the one name of both, fused on disk.
 
-    scale: float32 [out], a factor of each output.
+    scale: float32 [out], a factor of each output. part: of the channels between both, those of this rank; all ranks get
+    the sum. None: this process has all.
     """
-    outputs = spec.inter * (2 if spec.activation in GATED else 1)
-    first = take_fused(ops, weights, [(name, outputs // len(up)) for name in up], spec.width, bias=spec.bias)
-    second = take_linear(ops, weights, down, spec.out, spec.inter, bias=spec.bias, scale=scale)
+    n = 2 if spec.activation in GATED else 1
+    parts = [(name, n * spec.inter // len(up)) for name in up]
+    rows = None if part is None else gate_up_places(spec.inter, n, part)
+    first = take_fused(ops, weights, parts, spec.width, bias=spec.bias, rows=rows)
+    second = take_row_parallel(ops, weights, down, spec.out, spec.inter, bias=spec.bias, part=part, scale=scale)
     activation = activation_of(ops, spec.activation)
     return lambda x: second(activation(first(x)))
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from model.forward_batch import ForwardBatch, KVCache, KVSpec
 from model.net.decoder import Decoder, LayerInputs
+from model.net.linear_weights import Embedding
 from model.net.rope import LogN, Rope
 from model.ops.base import Linear, Ops
 
@@ -42,7 +42,7 @@ class Rotation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultimodalLM:
     ops: Ops
-    embed: Tensor  # [vocab, hidden]
+    embed: Embedding
     head: Linear  # hidden -> vocab
     rope: Rope
     decoder: Decoder
@@ -62,7 +62,7 @@ class MultimodalLM:
 
     @property
     def vocab_size(self) -> int:
-        return self.embed.shape[0]
+        return self.embed.vocab
 
     @property
     def banned_ids(self) -> list[int]:
@@ -73,7 +73,7 @@ class MultimodalLM:
 
     @property
     def hidden_size(self) -> int:
-        return self.embed.shape[1]
+        return self.embed.table.shape[1]
 
     @property
     def media_width(self) -> int:
@@ -128,7 +128,7 @@ class MultimodalLM:
 
     def embeddings(self, ids: Tensor) -> Tensor:
         """int64 [T] -> [T, hidden]"""
-        return F.embedding(ids, self.embed)
+        return self.embed(ids)
 
     def rotation(self, batch: ForwardBatch) -> Rotation:
         """What of a step is chosen on the host, by its lengths, before the decoder runs."""

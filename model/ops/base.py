@@ -10,6 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from model.ops.collectives import Ranks
+
 Linear = Callable[[Tensor], Tensor]
 """A prepared weight: x [..., in] -> x @ weight.T + bias, [..., out]. x has at least one row."""
 
@@ -52,6 +54,10 @@ class Ops(Protocol):
     @property
     def dtype(self) -> torch.dtype:
         """Of weights, activations and cache: float32 or bfloat16 (float16 on a device)."""
+
+    @property
+    def ranks(self) -> Ranks:
+        """This process among those that hold a part of the model each; `ALONE` where it holds all."""
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Linear:
         """Prepare weight [out, in] and bias [out] once; the caller drops its reference to `weight` afterwards."""

@@ -3,13 +3,14 @@
 import torch
 
 from model.ops.base import Ops
+from model.ops.collectives import ALONE, Ranks
 from model.ops.torch_ops import TorchOps
 
 
-def load_ops(device: torch.device, dtype: torch.dtype, *, checks: bool = False) -> Ops:
+def load_ops(device: torch.device, dtype: torch.dtype, *, checks: bool = False, ranks: Ranks = ALONE) -> Ops:
     """checks: of an NPU, the documented rules of its operators are asked before every launch."""
     if device.type == "npu":
         from model.ops.npu import NpuOps
 
-        return NpuOps(device, dtype, checks=checks)
-    return TorchOps(device, dtype)
+        return NpuOps(device, dtype, checks=checks, ranks=ranks)
+    return TorchOps(device, dtype, ranks)

@@ -15,6 +15,7 @@ from torch import Tensor
 from configs.checkpoint import CheckpointError
 from model.ops import npu_rules as rules
 from model.ops.base import GraphAttention, PagedAttention
+from model.ops.collectives import ALONE, Ranks
 from model.ops.npu_checked import CheckedOperators
 from model.ops.torch_ops import TorchOps
 
@@ -25,8 +26,9 @@ class NpuOps(TorchOps):
     """What TorchOps leaves as it is: linear, layer_norm, add_layer_norm, relu_squared, copy_blocks."""
 
     def __init__(
-        self, device: torch.device, dtype: torch.dtype, *, checks: bool = False, bounds_tables: bool = True
-    ) -> None:
+        self, device: torch.device, dtype: torch.dtype, *, checks: bool = False, bounds_tables: bool = True,
+        ranks: Ranks = ALONE,
+    ) -> None:  # fmt: skip
         """Raises RuleError for a dtype that the operators do not take.
 
         checks: the documented rules are asked before every launch, which then may raise RuleError; else only what holds
@@ -34,7 +36,7 @@ class NpuOps(TorchOps):
         see what a device makes of it; then without `checks`.
         """
         rules.check_dtype(dtype)
-        super().__init__(device, dtype)
+        super().__init__(device, dtype, ranks)
         self._npu: Any = CheckedOperators() if checks else torch.ops.npu
         self._bounds_tables = bounds_tables
         self.prepacks = False

@@ -8,15 +8,17 @@ from torch import Tensor
 
 from configs.checkpoint import CheckpointError
 from model.ops.base import GraphAttention, Linear, PagedAttention
+from model.ops.collectives import ALONE, Ranks
 from model.ops.paged import plan_paged_attention
 
 _PACK_ROWS = 8  # oneDNN packs for about this many rows; within a fifth of the best layout from 1 row to a whole prompt
 
 
 class TorchOps:
-    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
         self.device = device
         self.dtype = dtype
+        self.ranks = ranks
         # The packed weights of oneDNN are private torch operators: used only where they were just seen to work.
         self.prepacks = device.type == "cpu" and _prepacking_works(dtype)
 

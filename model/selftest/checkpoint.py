@@ -13,6 +13,7 @@ from configs.checkpoint import Checkpoint
 from configs.settings import EMBEDDED_MODEL
 from model.ops.load import load_ops
 from model.registry import family_of
+from model.weight_tensors import WHOLE, Cut
 from model.weights import Weights
 
 HIDDEN = 512
@@ -66,7 +67,9 @@ class _Asked(Weights):
     def has(self, name: str) -> bool:
         return False
 
-    def take(self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    def take(
+        self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None, cut: Cut = WHOLE
+    ) -> Tensor:
         assert shape is not None
         self.shapes[name] = shape
         return torch.empty(shape, dtype=dtype or torch.float16, device="meta")

@@ -146,7 +146,7 @@ def test_every_layer(model: MultimodalLM) -> None:
     """Hidden states: embeddings, behind the first block (compared normalised), behind the final norm."""
     ids = torch.tensor(read_json("lm.json")["text_all"]["input_ids"])
     golden = LOGITS["text_all_hidden"]
-    assert_close(model.embed[ids], golden[0], 1e-6)
+    assert_close(model.embed(ids), golden[0], 1e-6)
     ones, eps = torch.ones(model.hidden_size), model.decoder.spec.eps
 
     def unweighted(x: torch.Tensor, residual: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:

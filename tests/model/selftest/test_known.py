@@ -125,8 +125,8 @@ def test_a_network_with_an_error_fails_the_row_of_the_reference(
 ) -> None:
     """One that no operation has: up is loaded in the place of gate."""
 
-    def take(ops: Ops, weights: Weights, gate_up: Sequence[str], *rest: Any) -> Mlp:
-        return take_mlp(ops, weights, gate_up[::-1], *rest)
+    def take(ops: Ops, weights: Weights, gate_up: Sequence[str], *rest: Any, **named: Any) -> Mlp:
+        return take_mlp(ops, weights, gate_up[::-1], *rest, **named)
 
     monkeypatch.setattr("model.net.decoder.take_mlp", take)
     assert reference_row(tmp_path).verdict == "fail"

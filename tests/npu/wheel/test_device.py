@@ -29,22 +29,23 @@ else:
 """
 
 GROUP = """
-import os
+import tempfile
+from pathlib import Path
 import torch
 import torch.distributed as dist
 from model.device import resolve
+from model.ops.collectives import join
 device, _ = resolve("npu", "bfloat16")
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-store = dist.HashStore()
-dist.init_process_group("hccl", store=store, rank=0, world_size=1)
+with tempfile.TemporaryDirectory() as folder:
+    ranks = join(0, 1, Path(folder, "meeting"), device)
 x = torch.arange(4.0, device=device)
-dist.all_reduce(x)
+total, joined = ranks.all_reduce(x), ranks.all_gather(x[None])
 dist.broadcast(x, 0)
 dist.barrier()
 beside = dist.new_group([0], backend="gloo")
 y = torch.ones(2)
 dist.all_reduce(y, group=beside)
-print(dist.get_backend(), dist.get_world_size(), x.tolist(), y.tolist())
+print(dist.get_backend(), dist.get_world_size(), total.tolist(), joined.tolist(), y.tolist())
 dist.destroy_process_group()
 """
 
@@ -66,7 +67,7 @@ def test_another_npu_is_refused() -> None:
 
 
 def test_a_process_group_of_one() -> None:
-    assert _said(GROUP) == "hccl 1 [0.0, 1.0, 2.0, 3.0] [1.0, 1.0]"
+    assert _said(GROUP) == "hccl 1 [0.0, 1.0, 2.0, 3.0] [[0.0, 1.0, 2.0, 3.0]] [1.0, 1.0]"
 
 
 def _said(code: str, **environment: str) -> str:

@@ -36,7 +36,7 @@ def edit_tensors(path: Path, change: Callable[[Tensors], object]) -> Path:
 @pytest.mark.parametrize("layout", ["hub", "v5"])
 def test_sizes(tmp_path: Path, layout: Layout) -> None:
     model = load_ours(write_qwen2_vl(tmp_path, layout=layout))
-    assert (model.vocab_size, model.hidden_size, model.dtype) == (model.embed.shape[0], 64, torch.float32)
+    assert (model.vocab_size, model.hidden_size, model.dtype) == (model.embed.vocab, 64, torch.float32)
     assert model.kv == KVSpec(layers=2, kv_heads=2, head_dim=16, cached_dim=16, grouped=True)
     assert model.kv.bytes_per_token(4) == 2 * 2 * 2 * 16 * 4
     assert model.encoders["image"].input_shape((1, 4, 6)) == (24, 588)
