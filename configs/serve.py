@@ -12,6 +12,7 @@ from configs.fetch import FetchConfig
 from configs.logs import LogConfig
 from configs.setting import Hub, HubModel, Setting
 from configs.traces import TraceConfig
+from configs.worker import WorkerConfig
 
 Device = Literal["auto", "npu", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -177,20 +178,6 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
         "work that the media of one request may take however few bytes they have; each byte allows 4,096 pixels more, "
         "one of a video 12,288", 0, 1 << 20, "megapixels", name="free_effort_mpixels",
     )] = 256 * MEGA
-
-
-class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tokenizer worker may take of the machine's memory. Goes to every worker."""
-
-    memory_bytes: Annotated[int, Setting(
-        "private memory that one worker may take; a request that needs more of it is a 400",
-        512, 1 << 20, "MiB", name="worker_memory_mib",
-    )] = 3 * GIB
-    keep_bytes: Annotated[int, Setting(
-        "memory that a worker keeps between jobs above what it had at first, so as not to fetch it anew, at most a "
-        "quarter of worker_memory_mib; what is more goes back to the system, and a worker that then still has more "
-        "than half of it is replaced", 16, 1 << 20, "MiB", name="worker_keep_mib",
-    )] = 256 * MIB
 
 
 class ShmConfig(msgspec.Struct, frozen=True, kw_only=True):
