@@ -5,10 +5,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import msgspec
 import numpy as np
@@ -32,7 +30,7 @@ from model.engine.messages import (
 )
 from model.engine.plan import RequestError
 from model.engine.profile import memory_rows
-from model.engine.scheduling.fair_shares import FairQueue
+from model.engine.scheduling.form_jobs import FormJobs, FormReady
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.thread_fit import Team, ThreadFit, fit_at_start
@@ -40,23 +38,12 @@ from model.weights import Weights
 from shm import Channel, ChannelClosed, ChannelError, Pulse
 from tokenization.messages import Prepared
 
-if TYPE_CHECKING:
-    from model.engine.sampling.forms import AnswerForm
-
 _log = logging.getLogger("pixelferry")
 _WARM_UP = "warm-up"  # no server gives this id
 FIT_STEPS = 9
 _ANY_PIXELS = 1 << 24  # of a processor whose tokenizer alone is used
 
 OnRead = Callable[[int, int], None]
-
-
-class FormReady(msgspec.Struct, frozen=True):
-    """Told to the engine's own inbox: the form of this request is compiled, or why it could not be."""
-
-    generate: Generate
-    form: "AnswerForm | None" = None
-    error: BaseException | None = None
 
 
 Inbox = queue.SimpleQueue[ToEngine | FormReady | ChannelClosed | ChannelError]
@@ -173,7 +160,7 @@ def warm_up(engine: Engine, n_tokens: int = 2) -> list[float]:
 
 def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None], fit: ThreadFit | None = None) -> NoReturn:
     """Take messages, run a step, send its messages, for ever. When idle: let go, check the books and wait."""
-    compiling = _Compiling(engine, inbox)
+    compiling = FormJobs(engine.forms, inbox.put)
     while True:
         if engine.idle:
             engine.free_ended()
@@ -193,63 +180,9 @@ def _only_decoded(messages: Sequence[FromEngine]) -> bool:
     return any(isinstance(message, StepDone) and message.n_tokens == len(message.tokens) for message in messages)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _FormJob:
-    """A request whose form waits to be compiled, or is."""
-
-    generate: Generate
-    client: str
-    expected: float = 0.001  # seconds; a hostile form takes some thousand times as long, which counts in the end
-
-
-class _Compiling:
-    """Requests whose forms are compiled beside the steps, client by client: the engine gets each when it is done."""
-
-    def __init__(self, engine: Engine, inbox: Inbox) -> None:
-        self._engine, self._inbox = engine, inbox
-        self._thread: ThreadPoolExecutor | None = None
-        self._inside: dict[str, _FormJob] = {}
-        self._line: FairQueue[_FormJob] = FairQueue(small_first=False)
-        self._lock = threading.Lock()  # of the line
-
-    def begin(self, generate: Generate) -> None:
-        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="forms")
-        job = self._inside[generate.request_id] = _FormJob(generate, str(generate.client))
-        with self._lock:
-            self._line.join(job)
-        self._thread.submit(self._compile_next)
-
-    def end(self, request_id: str, generate: Generate | None = None) -> bool:
-        """Whether the request was still waited for. generate: that very one, and no later one of its name."""
-        job = self._inside.get(request_id)
-        if job is None or (generate is not None and job.generate is not generate):
-            return False
-        del self._inside[request_id]
-        with self._lock:
-            if job in self._line.waiting:  # others wait for the thread
-                self._line.done(job, None)
-        return True
-
-    def _compile_next(self) -> None:
-        with self._lock:
-            job = self._line.next(lambda job: True)
-        if job is None:  # somebody has left
-            return
-        generate, began = job.generate, time.thread_time()
-        try:
-            assert generate.grammar is not None
-            form = self._engine.forms().start(generate.grammar, generate.sampling.stop_token_ids)
-            self._inbox.put(FormReady(generate, form))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, a panic of the library too, it is this request's
-            self._inbox.put(FormReady(generate, error=error))
-        finally:
-            with self._lock:
-                self._line.done(job, time.thread_time() - began)
-
-
 def _take(
     message: ToEngine | FormReady | ChannelClosed | ChannelError, engine: Engine, send: Callable[[object], None],
-    compiling: _Compiling,
+    compiling: FormJobs,
 ) -> None:  # fmt: skip
     if isinstance(message, Generate):
         if message.grammar is not None:
