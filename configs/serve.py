@@ -220,6 +220,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         "tokens in one block of the KV cache; 16 on a cpu, else 128 when absent; an npu takes 128", 1, 1024, "tokens"
     )] = None
     prefix_cache: Annotated[Literal["on", "off"], Setting("KV blocks stay for prompts that begin alike")] = "on"
+    tensor_parallel: Annotated[int, Setting(
+        "processes that the model is split over, one device each: NPUs of one host, or shares of a CPU; kv_cache_mib, "
+        "embedding_mib and threads are what all of them have together", 1, 64,
+    )] = 1
+    encoder_parallel: Annotated[Literal["data", "replicated"], Setting(
+        "of tensor_parallel, in a step with several media: each process encodes a share of them, or all"
+    )] = "data"
     kv_cache_bytes: Annotated[int | None, Setting(
         "size of the KV cache, instead of its share; at most what max_seqs x max_model_len use",
         1, 1 << 24, "MiB", name="kv_cache_mib",

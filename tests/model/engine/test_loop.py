@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 
 from configs.serve import EngineConfig
 from model.engine import loop
-from model.engine.engine import Progress
 from model.engine.kv_blocks import BlockError
 from model.engine.messages import (
     Abort,
@@ -27,7 +26,7 @@ from model.engine.messages import (
     StepDone,
     ToEngine,
 )
-from model.engine.plan import RequestError
+from model.engine.plan import Progress, RequestError
 from model.engine.scheduling.form_jobs import FormJobs
 from model.net.multimodal import MultimodalLM
 from shm import Channel, ChannelClosed, ChannelError, Loading, Pulse, channel_pair
