@@ -127,7 +127,7 @@ def test_both_ranks_are_shown_and_ready(servers: dict[int, RunningServer]) -> No
     server = servers[2]
     assert len(server.children("engine")) == 2
     assert "2 ranks from cpu on" in server.out and "2 processes hold a part of the model each" in server.out
-    assert "ranks" not in servers[1].out
+    assert "--tensor-parallel" not in servers[1].out
     for index in (0, 1):
         assert server.metric(f'child_state{{index="{index}",role="engine",state="up"}}') == 1
     assert server.metric('children_up{role="engine"}') == 2
