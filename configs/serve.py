@@ -12,6 +12,7 @@ from configs.fetch import FetchConfig
 from configs.logs import LogConfig
 from configs.setting import Hub, HubModel, Setting
 from configs.traces import TraceConfig
+from configs.worker import WorkerConfig
 
 Device = Literal["auto", "npu", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -179,20 +180,6 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     )] = 256 * MEGA
 
 
-class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tokenizer worker may take of the machine's memory. Goes to every worker."""
-
-    memory_bytes: Annotated[int, Setting(
-        "private memory that one worker may take; a request that needs more of it is a 400",
-        512, 1 << 20, "MiB", name="worker_memory_mib",
-    )] = 3 * GIB
-    keep_bytes: Annotated[int, Setting(
-        "memory that a worker keeps between jobs above what it had at first, so as not to fetch it anew, at most a "
-        "quarter of worker_memory_mib; what is more goes back to the system, and a worker that then still has more "
-        "than half of it is replaced", 16, 1 << 20, "MiB", name="worker_keep_mib",
-    )] = 256 * MIB
-
-
 class ShmConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where shared memory lies and how much of it the pool may hold."""
 
@@ -233,6 +220,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         "tokens in one block of the KV cache; 16 on a cpu, else 128 when absent; an npu takes 128", 1, 1024, "tokens"
     )] = None
     prefix_cache: Annotated[Literal["on", "off"], Setting("KV blocks stay for prompts that begin alike")] = "on"
+    tensor_parallel: Annotated[int, Setting(
+        "processes that the model is split over, one device each: NPUs of one host, or shares of a CPU; kv_cache_mib, "
+        "embedding_mib and threads are what all of them have together", 1, 64,
+    )] = 1
+    encoder_parallel: Annotated[Literal["data", "replicated"], Setting(
+        "of tensor_parallel, in a step with several media: each process encodes a share of them, or all"
+    )] = "data"
     kv_cache_bytes: Annotated[int | None, Setting(
         "size of the KV cache, instead of its share; at most what max_seqs x max_model_len use",
         1, 1 << 24, "MiB", name="kv_cache_mib",

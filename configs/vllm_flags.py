@@ -34,7 +34,7 @@ def _absent(why: str, *names: str) -> tuple[VllmFlag, ...]:
 
 
 _GRAPHS = "graphs of decode steps are sized at start"
-_ONE = "one server has one device; start one for each and spread the requests"
+_ONE = "one server has one device, or those of one host (--tensor-parallel); start more and spread the requests"
 _SPLIT = "one server computes the whole answer"
 _CHECKPOINT = "it is read from the checkpoint"
 
@@ -52,6 +52,7 @@ FLAGS: tuple[VllmFlag, ...] = (
     *_ours("--max-pixels for the server, mm_processor_kwargs in a request", "--mm-processor-kwargs"),
     *_ours("--max-frames for the server, num_frames or fps beside a video", "--media-io-kwargs"),
     *_ours("--no-graphs", "--enforce-eager"),
+    *_ours("--tensor-parallel", "--tensor-parallel-size", "-tp"),
     *_ours("--model ORG/NAME@REVISION", "--revision"),
     *_ours("--workers", "--api-server-count", "-asc", "--renderer-num-workers", "--tokenizer-pool-size"),
     *_ours("--max-requests", "--max-num-queued-reqs"),
@@ -134,7 +135,7 @@ FLAGS: tuple[VllmFlag, ...] = (
     *_not_needed("the vocabulary is always loaded", "--skip-tokenizer-init"),
     *_not_needed("what a page of an allowed origin may send is fixed", "--allowed-methods", "--allowed-headers"),
     *_absent(
-        _ONE, "--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp",
+        _ONE, "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp",
         "--data-parallel-size-local", "-dpl", "--data-parallel-rank", "-dpn", "--data-parallel-start-rank", "-dpr",
         "--data-parallel-address", "-dpa", "--data-parallel-rpc-port", "-dpp", "--data-parallel-backend", "-dpb",
         "--data-parallel-hybrid-lb", "--data-parallel-external-lb", "--data-parallel-supervisor-port",

@@ -22,7 +22,7 @@ def _row(kind: Literal["ours", "not needed", "absent"], told: str, names: str) -
 
 
 _ONE_PORT = "probes and /metrics are routes of the one port"
-_ONE_DEVICE = "one server has one device; start one for each and spread the requests"
+_ONE_DEVICE = "one server has one device, or those of one host (--tensor-parallel); start more and spread the requests"
 _SPLIT = "one server computes the whole answer"
 _TURNS = "clients take turns (--client-share), and prompts are prefilled in chunks beside the decode"
 _ALIKE = "the same"
@@ -90,7 +90,8 @@ KEYS: Mapping[str, Sequence[Counterpart]] = {
         _row("ours", "--served-model-name", "modelName"),
         _row("ours", "--model", "modelWeightPath"),
         _row("ours", "no --model: the demo model answers, with the real engine", "modelInstanceType"),
-        _row("absent", _ONE_DEVICE, "worldSize tp dp cp sp pp moe_tp moe_ep"),
+        _row("ours", "--tensor-parallel", "worldSize tp"),
+        _row("absent", _ONE_DEVICE, "dp cp sp pp moe_tp moe_ep"),
         _row("ours", "--kv-cache-mib; without it the server measures what is left (--kv-cache-share)", "npuMemSize"),
         _row("absent", "a preempted sequence is computed again", "cpuMemSize"),
         _row("not needed", "one way of computing it is chosen for the device (--device)", "backendType"),

@@ -35,14 +35,15 @@ class DeviceError(Exception):
     """The requested device or dtype is not available; the message says what to do."""
 
 
-def resolve(device: Device, dtype: Dtype, *configs: ConfigSection) -> tuple[torch.device, torch.dtype]:
+def resolve(device: Device, dtype: Dtype, *configs: ConfigSection, rank: int = 0) -> tuple[torch.device, torch.dtype]:
     """Raises DeviceError, and CheckpointError for a dtype in `configs` that is not supported.
 
     "auto" device: an NPU that can be served, else cuda where torch sees one, else the CPU. "auto" dtype: `dtype` or
     `torch_dtype` of the first of `configs`, or of its text_config, that names one, else float32; bfloat16 where the
-    device does not serve that: float16 on the CPU, all others on an NPU.
+    device does not serve that: float16 on the CPU, all others on an NPU. rank: of an engine of several processes, each
+    of which has a card of its own.
     """
-    where = _device(device)
+    where = _device(device, rank)
     unserved, refusal = _UNSERVED.get(where.type, (set(), ""))
     if dtype != "auto":
         if _DTYPES[dtype] in unserved:
@@ -143,27 +144,27 @@ def _free_now(device: torch.device) -> int:
     return int(free)
 
 
-def _device(device: Device) -> torch.device:
+def _device(device: Device, rank: int) -> torch.device:
     if device == "npu":
-        return _npu()
+        return _npu(rank)
     if device == "auto":
-        return _best()
+        return _best(rank)
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError("--device cuda: this torch sees no CUDA device")
     return torch.device(device)
 
 
-def _best() -> torch.device:
+def _best(rank: int) -> torch.device:
     if importlib.util.find_spec("torch_npu") is not None:
         try:
-            return _npu()
+            return _npu(rank)
         except DeviceError as error:
             log.warning("%s; --device auto goes on without an NPU", error)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _npu() -> torch.device:
-    """The first NPU that this process may see, ready for its first operator. Raises DeviceError with the remedy."""
+def _npu(rank: int) -> torch.device:
+    """The NPU of that number which this process may see, ready for its first operator. Raises DeviceError."""
     try:
         import torch_npu  # noqa: F401 - it makes torch know NPUs
     except Exception as error:  # noqa: BLE001 - where a part of CANN is missing it raises a bare one
@@ -181,11 +182,16 @@ def _npu() -> torch.device:
             "--device npu: torch_npu sees no NPU: `npu-smi info` must list one, this user must be able to open "
             "/dev/davinci*, and ASCEND_RT_VISIBLE_DEVICES must not hide it"
         )
+    if rank and rank >= npu.device_count():
+        raise DeviceError(
+            f"--tensor-parallel asks for {rank + 1} NPUs or more, and torch_npu sees {npu.device_count()}: "
+            "ASCEND_RT_VISIBLE_DEVICES must name so many"
+        )
     try:
-        name = npu.get_device_name(0)
+        name = npu.get_device_name(rank)
         if not name.startswith(_SERVED_NPUS):
             raise DeviceError(f"--device npu: {name} is not served; Atlas A2 (Ascend910B) and A3 (Ascend910_93) are")
-        npu.set_device(0)
+        npu.set_device(rank)
         # Before the first operator: else each one is compiled where it is first called, and some never run fused.
         npu.set_compile_mode(jit_compile=False)
     except RuntimeError as error:
@@ -193,7 +199,7 @@ def _npu() -> torch.device:
             f"--device npu: the NPU cannot be opened ({first_line(error)}): `npu-smi info` says whether it is well "
             "and who has it"
         ) from None
-    return torch.device("npu", 0)
+    return torch.device("npu", rank)
 
 
 def first_line(error: Exception) -> str:

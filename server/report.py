@@ -73,6 +73,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                         f"at most {threads.n} ({threads.reason}), {config.workers}, one for texts, one for pictures"
                         f"{', one process that fetches' if config.fetch.domains else ''}",
                     ),
+                    *_ranks(config),
                     ("shared memory", f"{root}, {pool_note(config.shm.pool_bytes, pool_bytes)}"),
                     ("media from", roots),
                     ("media by URL from", _hosts(config.fetch)),
@@ -103,6 +104,11 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
             ),
         ]
     )
+
+
+def _ranks(config: ServeConfig) -> Iterator[tuple[str, str]]:
+    if (n := config.engine.tensor_parallel) > 1:
+        yield "--tensor-parallel", f"{n} processes hold a part of the model each; of a CPU's threads {n} parts"
 
 
 def _connections(http: HttpConfig) -> Iterator[tuple[str, str]]:
@@ -199,4 +205,5 @@ def describe_engine(ready: EngineReady, max_model_len: int, pool_bytes: int) -> 
     if tokens < max_model_len:
         cache += f"; this is less than --max-model-len, so one request may have {tokens}"
     computes = [("threads", ready.threads)] if ready.threads else []
-    return table(f"engine on {ready.device}, {ready.dtype}", [("KV cache", cache), *computes, *rows])
+    where = f"{ready.ranks} ranks from {ready.device} on, each as the first" if ready.ranks > 1 else ready.device
+    return table(f"engine on {where}, {ready.dtype}", [("KV cache", cache), *computes, *rows])

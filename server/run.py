@@ -276,10 +276,9 @@ async def serve(
         try:
             # A pool larger than its file system would answer "later" to what can never fit.
             pool_bytes = min(config.shm.pool_bytes, room(root))
-            threads = threads_here(config.engine.threads, config.workers)
-            engine = msgspec.structs.replace(
-                config.engine, threads=threads.n, fits_threads=config.engine.threads is None
-            )
+            threads, ranks = threads_here(config.engine.threads, config.workers), config.engine.tensor_parallel
+            fits = config.engine.threads is None and ranks == 1  # ranks wait for each other in every layer
+            engine = msgspec.structs.replace(config.engine, threads=threads.of_each(ranks), fits_threads=fits)
             files = raise_descriptor_limit()
             most = connections_at_once(config, files)
             if most < config.http.max_connections:

@@ -11,6 +11,10 @@ class Threads:
     n: int
     reason: str  # for the table at start
 
+    def of_each(self, ranks: int) -> int:
+        """Of each of so many processes that compute together."""
+        return max(self.n // ranks, 1)
+
 
 def choose_threads(asked: int | None, workers: int, cores: int, quota: float | None) -> Threads:
     """What was asked for; else every whole core that affinity and quota leave, from four on less some for the others.

@@ -1,6 +1,6 @@
 """How bytes and messages cross a process boundary, and who removes them; docs/shared-memory.md explains it."""
 
-from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair
+from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair, send_to_all
 from shm.client import Segment, create_shm, get_data_from_shm, release_shared_memory
 from shm.int64_words import (
     WordError,
@@ -60,6 +60,7 @@ __all__ = [
     "read_segment",
     "release_shared_memory",
     "room",
+    "send_to_all",
     "sweep",
     "sweep_if_last",
     "sweep_in_parts",

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar, cast
 
@@ -77,7 +78,9 @@ class Channel(Generic[_Message]):
 
     def send(self, message: object) -> None:
         """Wait while the peer is slow. Raises ChannelClosed, and ChannelError for a message that cannot be sent."""
-        header, body = self._codec.encode(message)
+        self._send(*self._codec.encode(message))
+
+    def _send(self, header: bytes, body: bytes) -> None:
         parts = [memoryview(header), memoryview(body)]
         with self._sending:
             try:
@@ -123,6 +126,13 @@ class Channel(Generic[_Message]):
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # not connected any more
+
+
+def send_to_all(channels: Sequence[Channel[Any]], message: object) -> None:
+    """Send one message by each of them, encoded once. Raises as Channel.send does, after some of them have it."""
+    header, body = channels[0]._codec.encode(message)
+    for channel in channels:
+        channel._send(header, body)
 
 
 class AsyncChannel(Generic[_Message]):

@@ -5,7 +5,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from configs.serve import MediaConfig, WorkerConfig
+from configs.serve import MediaConfig
+from configs.worker import WorkerConfig
 from tokenization.chat.boxes import Box
 from tokenization.chat.grammar import CompiledGrammar, Grammar
 from tokenization.chat.parts import Chat, Kind, Media

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from configs.checkpoint import CheckpointError
-from configs.serve import WorkerConfig
+from configs.worker import WorkerConfig
 from tokenization.chat.errors import ChatError
 
 PAGE = resource.getpagesize()

@@ -14,6 +14,7 @@ from model.engine.sampling.rows import Row, SamplingRows
 from model.engine.sequence import Key, StoreKey
 from model.engine.sequence import Sequence as Answer
 from model.staging.layout import (
+    N_FORWARD,
     ForwardArrays,
     Padding,
     SamplingArrays,
@@ -85,6 +86,10 @@ class Batch:
         self.build_seconds = 0.0
         # Fills int32 [n_masked, words] on the host, while the forward pass runs; None: another process does.
         self.write_masks: Callable[[np.ndarray], None] | None = None
+
+    def forward_payload(self) -> list[memoryview]:
+        """The beginnings of `payload` that hold what the forward pass reads; what is sampled from it lies behind."""
+        return self._packing.beginning(N_FORWARD)
 
     def send(self) -> tuple[ForwardArrays[Tensor], SamplingArrays[Tensor]]:
         """Send the arrays to the device by one asynchronous copy. Nothing may be written to them afterwards."""

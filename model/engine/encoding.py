@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from model.engine.plan import RequestError
+from model.engine.ranks.link import MediaFailures, RankLink, all_failures
 from model.engine.sequence import EncoderInput, ItemKey, StoreKey
 from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore
@@ -41,9 +43,16 @@ class Encoded:
 class MediaEncoder:
     """Fills a store with embeddings."""
 
-    def __init__(self, model: MultimodalLM, root: Path, uploads: Uploads, store: EmbeddingStore[StoreKey]) -> None:
-        """root: the directory of the segments."""
+    def __init__(
+        self, model: MultimodalLM, root: Path, uploads: Uploads, store: EmbeddingStore[StoreKey],
+        link: RankLink | None = None, *, shares: bool = False,
+    ) -> None:  # fmt: skip
+        """root: the directory of the segments.
+
+        link: to other ranks, each of which gets all embeddings: each makes all of them, or with `shares` a part.
+        """
         self._model, self._root, self._uploads, self._store = model, root, uploads, store
+        self._link, self._shares, self._ranks = link, shares, model.ops.ranks
 
     def run(self, items: Sequence[EncoderInput], host_only: Collection[StoreKey]) -> Encoded:
         """One call for each kind. host_only: items of which the device keeps nothing.
@@ -52,8 +61,12 @@ class MediaEncoder:
         where the device is broken.
         """
         done = Encoded()
-        for kind in dict.fromkeys(item.kind for item in items):
-            sent = self._read([item for item in items if item.kind == kind], done)
+        link, mine, shares = self._link, items, list[list[EncoderInput]]()
+        if link is not None and self._shares and len(items) > 1:
+            shares = dealt(items, link.n)
+            mine = shares[link.rank]
+        for kind in dict.fromkeys(item.kind for item in mine):
+            sent = self._read([item for item in mine if item.kind == kind], done)
             try:
                 self._encode(sent, host_only, done)
             except RequestError as error:
@@ -61,7 +74,38 @@ class MediaEncoder:
                     done.fail(sent[0][0], error)
                 else:
                     self._repeat(sent, host_only, done)
+        if link is not None:
+            self._agree(link, items, done)
+            if shares:
+                made = [[item for item in share if item.key not in done.failed] for share in shares]
+                self._exchange(link.rank, made, host_only)
         return done
+
+    def _agree(self, link: RankLink, items: Sequence[EncoderInput], done: Encoded) -> None:
+        """What failed on any rank has failed here, too: the forward pass reads the same on all."""
+        failed = tuple((key, error.message, error.code) for key, error in done.failed.items())
+        for key, message, code in link.agree(MediaFailures(failed), all_failures).failed:
+            done.failed.setdefault(key, RequestError(message, code))
+        made = [item for item in items if item.key not in done.failed]
+        self._store.free(set(done.filled).difference(item.stored for item in made))
+        done.read, done.filled = [item.key for item in made], [item.stored for item in made]
+
+    def _exchange(self, rank: int, made: Sequence[Sequence[EncoderInput]], host_only: Collection[StoreKey]) -> None:
+        """Take what the others made, by one gather. made: items of each rank, by which all know how long theirs are."""
+        longest, width = max(sum(item.n_tokens for item in share) for share in made), self._model.media_width
+        if not longest:
+            return
+        parts = [self._store.part(item.stored, 0, item.n_tokens) for item in made[rank]]
+        sent = torch.zeros((longest, width), dtype=self._model.dtype, device=self._model.device)
+        if parts:
+            torch.cat(parts, out=sent[: sum(map(len, parts))])
+        found = self._ranks.all_gather(sent.view(1, -1)).view(len(made), longest, width)
+        fresh: dict[StoreKey, Tensor] = {}
+        for share, rows in zip(made, found, strict=True):
+            parts = rows[: sum(item.n_tokens for item in share)].split([item.n_tokens for item in share])
+            if share is not made[rank]:
+                fresh |= {item.stored: part for item, part in zip(share, parts, strict=True)}
+        self._store.put(fresh, host_only)
 
     def _repeat(
         self, sent: Sequence[tuple[EncoderInput, Tensor]], host_only: Collection[StoreKey], done: Encoded
@@ -117,6 +161,17 @@ class MediaEncoder:
                 raise
             # A shape that the tower cannot take, memory that it cannot have.
             raise RequestError(f"the {kind} could not be encoded ({type(error).__name__})") from error
+
+
+def dealt(items: Sequence[EncoderInput], n: int) -> list[list[EncoderInput]]:
+    """The share of each of n ranks, as even as it gets by the largest first. It is the same on all ranks."""
+    shares: list[list[EncoderInput]] = [[] for _ in range(n)]
+    sizes = [0] * n
+    for item in sorted(items, key=lambda item: -item.n_tokens):
+        rank = sizes.index(min(sizes))
+        shares[rank].append(item)
+        sizes[rank] += item.n_tokens
+    return shares
 
 
 def read(item: EncoderInput, root: Path, uploads: Uploads) -> Upload:

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,8 @@ from model.engine.messages import (
     PromptScored,
     StepDone,
 )
-from model.engine.plan import Outcome, Plan, RequestError
+from model.engine.plan import Outcome, Plan, Progress, RequestError, progress_of
+from model.engine.ranks.link import RankLink
 from model.engine.runner import Runner
 from model.engine.sampling.rows import Row
 from model.engine.scheduler import Scheduler
@@ -35,24 +35,14 @@ if TYPE_CHECKING:
     from model.engine.sampling.forms import AnswerForm, Forms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """The running step, as other threads may read it."""
-
-    started: float  # time.monotonic()
-    tokens: int
-    patches: int
-    pairs: int  # of patches of one picture or temporal grid: attention is quadratic in it
-
-
 class Engine:
     """Continuous batching over one model. One thread calls everything; others may read only `progress`."""
 
     def __init__(
         self, *, model: MultimodalLM, config: EngineConfig, root: Path, size: CacheSize,
-        tokenizer: Callable[[], Tokenizer] | None = None,
+        tokenizer: Callable[[], Tokenizer] | None = None, link: RankLink | None = None,
     ) -> None:  # fmt: skip
-        """`root` holds the segments. The cache is made here, of `size`.
+        """`root` holds the segments. The cache is made here, of `size`. link: to other ranks, which compute with it.
 
         tokenizer: of the forms that answers are held to; None: none is.
         """
@@ -70,7 +60,7 @@ class Engine:
             device_embedding_bytes=embedding_bytes(config) if streams.behind else 0,
         )
         self._scheduler = Scheduler(BlockAllocator(self.size.usable, self.size.block_size), limits)
-        self._runner = Runner(model, self.size, root, config, streams)
+        self._runner = Runner(model, self.size, root, config, streams, link)
         self._batches = BatchBuilder(
             self._runner.packer, BlockTables(self._scheduler.max_running, -(-size.max_model_len // size.block_size)),
             size.block_size, model.vocab_size, self._runner.padding_for,
@@ -163,7 +153,7 @@ class Engine:
                 raise BlockError("requests are waiting and none of them can run")
             return self._of_media(plan, self._let_go(plan))
         started = time.monotonic()
-        self.progress = progress = _progress(plan, started)
+        self.progress = progress = progress_of(plan, started)
         sequences = [self._scheduler[chunk.key] for chunk in plan.chunks]
         begun = {one.request_id: one.n_cached for one in sequences if not one.n_charged}
         outcome = self._runner.run(plan, self._batches.build(plan, self._scheduler))
@@ -187,7 +177,7 @@ class Engine:
 
     def _let_go(self, plan: Plan) -> Outcome:
         """All that there is to do of a plan without chunks."""
-        outcome = Outcome(tokens={}, dropped=self._runner.free(plan))
+        outcome = Outcome(tokens={}, dropped=self._runner.let_go(plan))
         self._scheduler.embeddings.commit(outcome)
         return outcome
 
@@ -238,16 +228,6 @@ class Engine:
         read = [MediaRead(request_id=name, names=tuple(segments)) for name, segments in names.items()]
         gone = RequestError("its media came for embeddings that are gone", "media_evicted")
         return [*kept, *read, *(_failed(name, gone) for name in plan.lacking)]
-
-
-def _progress(plan: Plan, started: float) -> Progress:
-    """What the pulse tells of a step. Sounds count no pairs: they are short, or are attended to in short chunks."""
-    patches = pairs = 0
-    for item in plan.encodes:
-        t, h, w = item.grid
-        patches += t * h * w
-        pairs += 0 if item.kind == "audio" else t * (h * w) ** 2
-    return Progress(started=started, tokens=plan.n_tokens, patches=patches, pairs=pairs)
 
 
 def _failed(request_id: str, error: RequestError) -> Finished:

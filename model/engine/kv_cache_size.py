@@ -3,6 +3,7 @@
 How many tokens one block has is a setting (--block-size); model/device.py says which sizes a device takes, and why.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from configs.checkpoint import CheckpointError
@@ -39,10 +40,18 @@ class FreeMemory:
     remedy: str = ""  # where they hold no block
 
 
-def size_on_device(model: MultimodalLM, start: StartEngine, max_model_len: int) -> tuple[CacheSize, Profile]:
+def alone(size: CacheSize) -> CacheSize:
+    """What an engine of one process agrees on."""
+    return size
+
+
+def size_on_device(
+    model: MultimodalLM, start: StartEngine, max_model_len: int, agree: Callable[[CacheSize], CacheSize] = alone
+) -> tuple[CacheSize, Profile]:
     """The cache that a device has room for. All other memory is measured first, over a smaller cache.
 
-    Weights are loaded. Raises CacheTooSmall, CacheTooLarge and DeviceError.
+    Weights are loaded. agree: on a size that every rank has room for; all measure the same steps then. Raises
+    CacheTooSmall, CacheTooLarge and DeviceError.
     """
     config, spec, itemsize = start.engine, model.kv, model.dtype.itemsize
     reserved, free = reserved_for_graphs(config, model.device), free_bytes(model.device)
@@ -52,9 +61,9 @@ def size_on_device(model: MultimodalLM, start: StartEngine, max_model_len: int) 
             f"--kv-cache-mib: {_gib(most.nbytes)} of KV cache are more than the {_gib(free)} that the device has free "
             "with the weights loaded: lower it, or leave it away"
         )
-    profile = profile_on_device(model, trial_size(most, config), config, start.largest)
+    profile = profile_on_device(model, trial_size(agree(most), config), config, start.largest)
     left = on_device(free_bytes(model.device), config, profile)
-    return cache_size(spec, itemsize, config, max_model_len, left, reserved=reserved), profile
+    return agree(cache_size(spec, itemsize, config, max_model_len, left, reserved=reserved)), profile
 
 
 def on_device(free: int, config: EngineConfig, profile: Profile | None = None) -> FreeMemory:
@@ -126,7 +135,7 @@ def _allowed(config: EngineConfig, memory: FreeMemory | None) -> tuple[int, str,
     """Bytes, the setting that says so, and what to do where they are too few."""
     if config.kv_cache_bytes is not None:
         return config.kv_cache_bytes, "--kv-cache-mib", ""
-    found = memory or FreeMemory(nbytes=free_host_bytes())
+    found = memory or FreeMemory(nbytes=free_host_bytes() // config.tensor_parallel)
     share = found.share if config.kv_cache_share is None else config.kv_cache_share
     return int(found.nbytes * share), f"--kv-cache-share {share:g} of {_gib(found.nbytes)} {found.words}", found.remedy
 

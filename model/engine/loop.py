@@ -5,19 +5,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import msgspec
 import numpy as np
-import torch
 
-from configs.checkpoint import Checkpoint
-from model.device import block_size, check_cache, out_of_memory, resolve, with_step_of
+from model.device import out_of_memory
 from model.engine.engine import Engine
-from model.engine.kv_cache_size import cache_size, size_on_device
 from model.engine.messages import (
     Abort,
     EnginePulse,
@@ -25,6 +20,7 @@ from model.engine.messages import (
     Finished,
     FromEngine,
     Generate,
+    RankReady,
     SamplingParams,
     StartEngine,
     StepDone,
@@ -32,32 +28,20 @@ from model.engine.messages import (
 )
 from model.engine.plan import RequestError
 from model.engine.profile import memory_rows
-from model.engine.scheduling.fair_shares import FairQueue
-from model.ops.load import load_ops
-from model.registry import family_of
+from model.engine.ranks.follower import Follower
+from model.engine.ranks.link import RankLink, ended_with, open_link
+from model.engine.ranks.part import OnRead, load_part
+from model.engine.runner import Runner
+from model.engine.scheduling.form_jobs import FormJobs, FormReady
+from model.staging.streams import open_streams
 from model.thread_fit import Team, ThreadFit, fit_at_start
-from model.weights import Weights
 from shm import Channel, ChannelClosed, ChannelError, Pulse
 from tokenization.messages import Prepared
-
-if TYPE_CHECKING:
-    from model.engine.sampling.forms import AnswerForm
 
 _log = logging.getLogger("pixelferry")
 _WARM_UP = "warm-up"  # no server gives this id
 FIT_STEPS = 9
 _ANY_PIXELS = 1 << 24  # of a processor whose tokenizer alone is used
-
-OnRead = Callable[[int, int], None]
-
-
-class FormReady(msgspec.Struct, frozen=True):
-    """Told to the engine's own inbox: the form of this request is compiled, or why it could not be."""
-
-    generate: Generate
-    form: "AnswerForm | None" = None
-    error: BaseException | None = None
-
 
 Inbox = queue.SimpleQueue[ToEngine | FormReady | ChannelClosed | ChannelError]
 
@@ -69,9 +53,22 @@ def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse, on_read: O
 
     Also raised: CheckpointError, DeviceError, BlockError, ChannelError, and what the forward pass raises.
     """
+    link = open_link(start)
+    try:
+        if start.rank:
+            follow(channel, start, pulse, link)
+        lead(channel, start, pulse, on_read, link)
+    except RuntimeError as error:
+        raise ended_with(link, error) from error
+
+
+def lead(
+    channel: Channel[ToEngine], start: StartEngine, pulse: Pulse, on_read: OnRead, link: RankLink | None
+) -> NoReturn:
+    """Of the first rank, or the only process: it has the scheduler, and samples."""
     config = start.engine
     team = Team(config.threads) if config.fits_threads and config.threads is not None else None
-    engine, ready = load(start, pulse.further, on_read)
+    engine, ready = load(start, pulse.further, on_read, link)
     fit = None
     if team is not None and team.n > 1 and ready.device == "cpu":
         fit, found = fit_threads(team, engine)
@@ -84,42 +81,19 @@ def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse, on_read: O
 
 
 def load(
-    start: StartEngine, further: Callable[[], None] = lambda: None, on_read: OnRead = lambda done, total: None
-) -> tuple[Engine, EngineReady]:
+    start: StartEngine, further: Callable[[], None] = lambda: None, on_read: OnRead = lambda done, total: None,
+    link: RankLink | None = None,
+) -> tuple[Engine, EngineReady]:  # fmt: skip
     """Weights, cache and a warm-up step: an engine that is ready to serve, and the message that says so.
 
     further: called after each tensor and each stage; on_read: as of `run`.
     """
-    config = start.engine
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    checkpoint = Checkpoint(Path(start.checkpoint))
-    family = family_of(checkpoint)
-    device, dtype = resolve(config.device, config.dtype, family.config(checkpoint), checkpoint.config)
-    config = with_step_of(device, config)
-    family.check_device(device.type)
-    max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
-    config = msgspec.structs.replace(config, block_size=block_size(config, device.type))
-    start = msgspec.structs.replace(start, engine=config)
-    check_cache(device, block_size(config), max_model_len)
-    ops = load_ops(device, dtype, checks=config.check_launches)
-
-    def read(done: int, total: int) -> None:
-        further()
-        on_read(done, total)
-
-    weights = Weights(checkpoint, family.renames, dtype, device, family.skips, read)
-    model = family.build(checkpoint, weights, ops)
-    profile = None  # of a CPU nothing is run: the largest item takes it minutes, and half of the memory is left
-    if device.type == "cpu":
-        size = cache_size(model.kv, dtype.itemsize, config, max_model_len)
-    else:
-        size, profile = size_on_device(model, start, max_model_len)
-    further()
-    with out_of_memory(device, "the KV cache", "--kv-cache-share or --kv-cache-mib"):
+    part = load_part(start, further, on_read, link)
+    model, config, size, profile = part.model, part.config, part.size, part.profile
+    with out_of_memory(model.device, "the KV cache", "--kv-cache-share or --kv-cache-mib"):
         engine = Engine(
             model=model, config=config, root=Path(start.shm_root), size=size,
-            tokenizer=lambda: family.processor(checkpoint, _ANY_PIXELS).tokenizer,
+            tokenizer=lambda: part.family.processor(part.checkpoint, _ANY_PIXELS).tokenizer, link=link,
         )  # fmt: skip
     further()
     warm_up(engine)
@@ -128,17 +102,31 @@ def load(
         engine.capture_graphs()
     further()
     ready = EngineReady(
-        device=str(device),
-        dtype=str(dtype).removeprefix("torch."),
+        device=str(model.device),
+        dtype=str(model.dtype).removeprefix("torch."),
         vocab_size=model.vocab_size,
         kv_blocks=engine.size.usable,
         block_size=engine.size.block_size,
-        memory=memory_rows(weights.taken_bytes, engine.size, config, profile),
+        memory=memory_rows(part.weight_bytes, engine.size, config, profile),
         max_model_len=engine.size.max_model_len,
         media_ids=tuple(model.banned_ids),
         max_media_tokens=engine.max_media_tokens,
+        ranks=config.tensor_parallel,
     )
     return engine, ready
+
+
+def follow(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse, link: RankLink | None) -> NoReturn:
+    """Of any other rank: raises ChannelClosed when the first one is gone."""
+    assert link is not None
+    part = load_part(start, pulse.further, lambda done, total: None, link)
+    model, size, config = part.model, part.size, part.config
+    with out_of_memory(model.device, "the KV cache", "--kv-cache-share or --kv-cache-mib"):
+        runner = Runner(model, size, Path(start.shm_root), config, open_streams(model.device), link)
+    follower = Follower(runner, link, lambda: runner.capture_graphs(config))
+    channel.send(RankReady())
+    pulse.say(lambda: pulse_of(follower, time.monotonic()))
+    follower.run()
 
 
 def fit_threads(team: Team, engine: Engine) -> tuple[ThreadFit | None, str]:
@@ -173,7 +161,7 @@ def warm_up(engine: Engine, n_tokens: int = 2) -> list[float]:
 
 def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None], fit: ThreadFit | None = None) -> NoReturn:
     """Take messages, run a step, send its messages, for ever. When idle: let go, check the books and wait."""
-    compiling = _Compiling(engine, inbox)
+    compiling = FormJobs(engine.forms, inbox.put)
     while True:
         if engine.idle:
             engine.free_ended()
@@ -193,63 +181,9 @@ def _only_decoded(messages: Sequence[FromEngine]) -> bool:
     return any(isinstance(message, StepDone) and message.n_tokens == len(message.tokens) for message in messages)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _FormJob:
-    """A request whose form waits to be compiled, or is."""
-
-    generate: Generate
-    client: str
-    expected: float = 0.001  # seconds; a hostile form takes some thousand times as long, which counts in the end
-
-
-class _Compiling:
-    """Requests whose forms are compiled beside the steps, client by client: the engine gets each when it is done."""
-
-    def __init__(self, engine: Engine, inbox: Inbox) -> None:
-        self._engine, self._inbox = engine, inbox
-        self._thread: ThreadPoolExecutor | None = None
-        self._inside: dict[str, _FormJob] = {}
-        self._line: FairQueue[_FormJob] = FairQueue(small_first=False)
-        self._lock = threading.Lock()  # of the line
-
-    def begin(self, generate: Generate) -> None:
-        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="forms")
-        job = self._inside[generate.request_id] = _FormJob(generate, str(generate.client))
-        with self._lock:
-            self._line.join(job)
-        self._thread.submit(self._compile_next)
-
-    def end(self, request_id: str, generate: Generate | None = None) -> bool:
-        """Whether the request was still waited for. generate: that very one, and no later one of its name."""
-        job = self._inside.get(request_id)
-        if job is None or (generate is not None and job.generate is not generate):
-            return False
-        del self._inside[request_id]
-        with self._lock:
-            if job in self._line.waiting:  # others wait for the thread
-                self._line.done(job, None)
-        return True
-
-    def _compile_next(self) -> None:
-        with self._lock:
-            job = self._line.next(lambda job: True)
-        if job is None:  # somebody has left
-            return
-        generate, began = job.generate, time.thread_time()
-        try:
-            assert generate.grammar is not None
-            form = self._engine.forms().start(generate.grammar, generate.sampling.stop_token_ids)
-            self._inbox.put(FormReady(generate, form))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, a panic of the library too, it is this request's
-            self._inbox.put(FormReady(generate, error=error))
-        finally:
-            with self._lock:
-                self._line.done(job, time.thread_time() - began)
-
-
 def _take(
     message: ToEngine | FormReady | ChannelClosed | ChannelError, engine: Engine, send: Callable[[object], None],
-    compiling: _Compiling,
+    compiling: FormJobs,
 ) -> None:  # fmt: skip
     if isinstance(message, Generate):
         if message.grammar is not None:
@@ -289,7 +223,7 @@ def _read(channel: Channel[ToEngine], inbox: Inbox) -> None:
         inbox.put(error)
 
 
-def pulse_of(engine: Engine, now: float) -> EnginePulse:
+def pulse_of(engine: Engine | Follower, now: float) -> EnginePulse:
     """Age and size of the running step, so that a hung one is told from a long one. now: time.monotonic()."""
     step = engine.progress
     if step is None:

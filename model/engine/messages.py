@@ -51,6 +51,10 @@ class StartEngine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     shm_root: str  # the directory that holds the leases
     max_model_len: int
     largest: tuple[LargestItem, ...] = ()  # one for each modality
+    # Of an engine of several ranks, by descriptors that the process inherited:
+    rank: int = 0
+    links: tuple[int, ...] = ()  # sockets: of rank 0 to each other one, in order, of each of these to rank 0
+    meeting: int = -1  # an empty file in memory, where the group of processes is made
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -91,6 +95,11 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     media_ids: tuple[int, ...] = ()  # placeholders and delimiters of media: no answer and no text may hold them
     max_media_tokens: int  # media tokens of one request: the embeddings of no more are ever kept
     threads: str = ""  # how many compute, and why, in words
+    ranks: int = 1  # processes that the model is split over; `memory` is that of the first
+
+
+class RankReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A rank that is not the first has loaded its part, and follows from now on."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -183,4 +192,4 @@ class EnginePulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 ToEngine = StartEngine | Generate | Abort
-FromEngine = EngineReady | StepDone | PromptScored | MediaRead | MediaKept | Finished | EnginePulse
+FromEngine = EngineReady | StepDone | PromptScored | MediaRead | MediaKept | Finished | EnginePulse | RankReady

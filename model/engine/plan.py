@@ -66,6 +66,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return sum([chunk.stop - chunk.start for chunk in self.chunks])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The running step, as other threads may read it."""
+
+    started: float  # time.monotonic()
+    tokens: int
+    patches: int
+    pairs: int  # of patches of one picture or temporal grid: attention is quadratic in it
+
+
+def progress_of(plan: Plan, started: float) -> Progress:
+    """What the pulse tells of a step. Sounds count no pairs: they are short, or are attended to in short chunks."""
+    patches = pairs = 0
+    for item in plan.encodes:
+        t, h, w = item.grid
+        patches += t * h * w
+        pairs += 0 if item.kind == "audio" else t * (h * w) ** 2
+    return Progress(started=started, tokens=plan.n_tokens, patches=patches, pairs=pairs)
+
+
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     """What a step gave."""

@@ -20,6 +20,7 @@ from model.engine.encoding import Encoded, MediaEncoder
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
+from model.engine.ranks.link import CaptureMessage, FreeMessage, RankLink
 from model.engine.sampling.sampler import sample, score, scored_tokens, tokens_of
 from model.engine.scheduling.step_budget import step_tokens
 from model.engine.sequence import Key, StoreKey
@@ -53,8 +54,10 @@ class Runner:
     """The model with its cache and its embeddings."""
 
     def __init__(
-        self, model: MultimodalLM, size: CacheSize, root: Path, config: EngineConfig, streams: Streams
-    ) -> None:
+        self, model: MultimodalLM, size: CacheSize, root: Path, config: EngineConfig, streams: Streams,
+        link: RankLink | None = None,
+    ) -> None:  # fmt: skip
+        """link: to the other ranks of an engine that is several processes. The first tells them what it does."""
         self._max_rows = min(config.max_seqs, step_tokens(config))  # of logits at once: the profile has no more
         self._model = model
         self._size = size
@@ -69,12 +72,17 @@ class Runner:
         self._mask_packer = Packer(streams, 0)
         self._bits = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8, device=model.device)
         self.embeddings = EmbeddingStore[StoreKey](streams)
-        self._encoder = MediaEncoder(model, root, Uploads(streams), self.embeddings)
+        self._link = link
+        self._leads = link is None or link.rank == 0
+        shares = config.encoder_parallel == "data"
+        self._encoder = MediaEncoder(model, root, Uploads(streams), self.embeddings, link, shares=shares)
         self._results = Results(streams)
         self._graphs: DecodeGraphs | None = None
         self._sampled: Tensor | None = None  # what the last step sampled, on the device: int32 [S, n], ids in front
 
     def capture_graphs(self, config: EngineConfig) -> None:
+        if self._link is not None and self._leads:
+            self._link.broadcast(CaptureMessage())
         self._graphs = captured(self._model, self._kv, self._size, config, self.packer)
 
     def padding_for(self, kv_lens: Sequence[int]) -> Padding | None:
@@ -96,10 +104,21 @@ class Runner:
         self.embeddings.offload(plan.offloaded)
         return dropped
 
+    def let_go(self, plan: Plan) -> tuple[StoreKey, ...]:
+        """The same of a plan without chunks."""
+        if self._link is not None and (plan.freed or plan.offloaded):
+            self._link.broadcast(FreeMessage(plan))
+        return self.free(plan)
+
     @torch.inference_mode()
     def launch(self, plan: Plan, batch: Batch) -> Launched:
-        """Give the device a step. The next may be launched before this one is collected."""
+        """Give the device a step. The next may be launched before this one is collected.
+
+        A rank that is not the first samples nothing, and has nothing to collect.
+        """
         started = time.perf_counter()
+        if self._link is not None and self._leads:
+            self._link.send_step(plan, batch)
         dropped = self.free(plan)
         encoded = self._encoder.run(plan.encodes, plan.offloaded) if plan.encodes else Encoded()
         at = time.perf_counter()
@@ -109,7 +128,7 @@ class Runner:
         logits, scores = self._forward(batch, arrays, failed)
         forwarded = time.perf_counter()
         sampled = None
-        if batch.header.n_samples:
+        if batch.header.n_samples and self._leads:
             asked = batch.header.sampling
             masks = self._send_masks(batch) if asked.n_masked else None
             sampled = sample(logits, asked, sampling, self._banned, masks, behind=self._streams.behind)

@@ -49,7 +49,7 @@ class SamplingArrays(Generic[Array]):
     random_rows: Array | None = None  # int64 [R]: the rows of `numbers`, where some rows take the likeliest
 
 
-_N_FORWARD = len(fields(ForwardArrays))
+N_FORWARD = len(fields(ForwardArrays))
 _forward = attrgetter(*[field.name for field in fields(ForwardArrays)])
 _sampling = attrgetter(*[field.name for field in fields(SamplingArrays)])
 
@@ -67,12 +67,12 @@ def packed_bytes(forward: ForwardArrays[Field]) -> int:
 
 def forward_arrays(found: Sequence[Array | None]) -> ForwardArrays[Array]:
     """The forward pass's part of what `in_order` gave."""
-    return ForwardArrays(*found[:_N_FORWARD])  # type: ignore[arg-type]  # the first five are never None
+    return ForwardArrays(*found[:N_FORWARD])  # type: ignore[arg-type]  # the first five are never None
 
 
 def sampling_arrays(found: Sequence[Array | None]) -> SamplingArrays[Array]:
     """The sampler's part of what `in_order` gave."""
-    return SamplingArrays(*found[_N_FORWARD:])
+    return SamplingArrays(*found[N_FORWARD:])
 
 
 def forward_layout(

@@ -75,6 +75,13 @@ class Packing:
             for place in places
         ]
 
+    def beginning(self, n: int) -> list[memoryview]:
+        """The bytes of the first `n` fields: a packing of these alone has them at the same places."""
+        ends = [0]
+        for field, which, at in [place for place in self._places[:n] if place is not None]:
+            ends[which:] = [at + field.nbytes]
+        return [part[:end] for part, end in zip(self.payload, ends, strict=False)]
+
     def send(self) -> list[Tensor | None]:
         """Send the fields to the device by an asynchronous copy. Nothing may be written to `host` afterwards."""
         for buffer, nbytes in self._buffers:

@@ -5,7 +5,9 @@ A request from `RequestService` to the socket and back: `EngineClient.submit` wa
 Stream.
 """
 
+import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -28,6 +30,8 @@ from model.engine.messages import (
     TokenEvent,
 )
 from model.engine.scheduling.fair_shares import FairQueue, Holdings
+from server.children.processes import END_SECONDS, Child
+from server.children.ranks import RankGroup
 from server.children.replies import Replies
 from server.children.supervisor import SupervisedChild
 from server.metrics import Metrics
@@ -83,6 +87,7 @@ class EngineClient(SupervisedChild):
             max_model_len=max_model_len, largest=largest,
         )  # fmt: skip
         super().__init__("engine", start, FromEngine, config, owner, metrics)
+        self.group = RankGroup(self, start, config, owner, metrics)
         self._line: FairQueue[Stream] = FairQueue(small_first=False)  # those that wait for a place
         self._inside: dict[str, Stream] = {}
         self._places: Holdings[str] = Holdings(config.engine.max_seqs)
@@ -178,6 +183,28 @@ class EngineClient(SupervisedChild):
                 if event.finish is not None:
                     stream.unfinished.discard(event.index)
                 stream.put(event)
+
+    def launch(self) -> Child:
+        if not self.group.ranks:
+            return super().launch()
+        with self.group.launched():
+            return super().launch()
+
+    def ends_with(self) -> "Sequence[asyncio.Future[int]]":
+        return self.group.attended
+
+    async def end_others(self) -> None:
+        await self.group.reap()
+
+    def end_in_words(self, code: int) -> tuple[str | None, str]:
+        return self.group.end_in_words() or super().end_in_words(code)
+
+    async def not_launched(self, error: OSError) -> None:
+        await self.group.reap()
+        await super().not_launched(error)
+
+    async def end(self, grace: float = END_SECONDS) -> None:
+        await asyncio.gather(super().end(grace), self.group.end(grace))
 
     def on_unsendable(self, message: Generate | Abort, error: ChannelError) -> None:
         self.handle(Finished(request_id=message.request_id, reason="failed", message=str(error), code="internal"))

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -112,15 +112,15 @@ class Child:
             self.exited.set_result(code)
 
 
-def launch(role: ChildRole, owned: Ownership, receives: Any) -> Child:
+def launch(role: ChildRole, owned: Ownership, receives: Any, inherits: Sequence[int] = ()) -> Child:
     """Start `python -m server.children.child_main` with one end of a new channel and the owner's lock.
 
     Must run on the event loop. Raises OSError while the machine has no room for a process. `receives` is the union of
-    messages that the child sends.
+    messages that the child sends; inherits: further descriptors that it gets under the same numbers.
     """
     ours, theirs = channel_pair()
     try:
-        process = _exec(role, owned, theirs)
+        process = _exec(role, owned, theirs, inherits)
     except BaseException:  # an interrupt too: a channel without a child must not stay open
         ours.close()
         raise
@@ -136,7 +136,9 @@ def launch(role: ChildRole, owned: Ownership, receives: Any) -> Child:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
 
-def _exec(role: ChildRole, owned: Ownership, channel: socket.socket) -> "subprocess.Popen[bytes]":
+def _exec(
+    role: ChildRole, owned: Ownership, channel: socket.socket, inherits: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
     fds, env = (channel.fileno(), owned.lock_fd), child_env(ENVIRONMENT[role])
     return subprocess.Popen(
         [
@@ -148,7 +150,7 @@ def _exec(role: ChildRole, owned: Ownership, channel: socket.socket) -> "subproc
         bufsize=0,
         cwd=REPO,
         env=of_engine(env) if role == "engine" else env,
-        pass_fds=fds,
+        pass_fds=(*fds, *inherits),
         **OWN_GROUP,
     )  # fmt: skip
 

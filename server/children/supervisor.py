@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ class SupervisedChild(ABC):
     ) -> None:
         """start: its first message; receives: the union of what it says."""
         self.role = role
+        self.name: str = role  # in the log
         self.child: Child | None = None  # the latest incarnation
         self.up = False  # this incarnation can take work
         self.crash_looping = False  # nobody is kept waiting for it any more
@@ -48,7 +50,9 @@ class SupervisedChild(ABC):
         self.liveness = Liveness(config)
         self.failures = 0  # incarnations in a row that were not ready for STABLE_SECONDS
         self._started: float | None = None  # the latest incarnation, by time.time()
-        self._start = start
+        self.start = start
+        self.inherits: tuple[int, ...] = ()  # descriptors that the next incarnation gets beside its own
+        self.fellows: tuple[SupervisedChild, ...] = ()  # that wait for it, and so stand still where it hangs
         self._receives = receives | Loading | Ending
         self._config = config
         self._owner = owner
@@ -131,6 +135,10 @@ class SupervisedChild(ABC):
             self._failed_starts += 1
             self.crash_looping = self._failed_starts >= CRASH_LOOP_STARTS
 
+    def end_in_words(self, code: int) -> tuple[str | None, str]:
+        """(why it ended so before it was ready, where it said that; of what). code: its return code."""
+        return self._told.get(code) if self._ready_since is None else None, died_of(code)
+
     # ---- what each kind of child adds
 
     @abstractmethod
@@ -145,6 +153,14 @@ class SupervisedChild(ABC):
         """Why one that keeps too much is to be replaced now, or None. It has no work then, and gets none any more."""
         return None
 
+    def ends_with(self) -> "Sequence[asyncio.Future[Any]]":
+        """What ends it, too, when it is done."""
+        return ()
+
+    async def end_others(self) -> None:
+        """It is reaped: whatever ends with it is ended, before on_reaped()."""
+        await asyncio.gather(*self.ends_with())
+
     # ---- its life
 
     def launch(self) -> Child:
@@ -152,7 +168,7 @@ class SupervisedChild(ABC):
         owned = Ownership(
             lock_fd=self._owner.fileno(), owner_name=self._owner.name, shm_root=self._owner.root, log=self._config.log
         )
-        return launch(self.role, owned, self._receives)
+        return launch(self.role, owned, self._receives, self.inherits)
 
     async def run(self) -> None:
         """Never returns. Raises StartFailed when the first incarnation ends before it is ready."""
@@ -160,21 +176,21 @@ class SupervisedChild(ABC):
             try:
                 child = self.launch()
             except OSError as error:  # no process, descriptor or memory left now
-                await self._not_launched(error)
+                await self.not_launched(error)
                 continue
             self.on_started(child)
-            self.tell(self._start)
-            code = await self._attend(child)
-            told = self._told.get(code) if self._ready_since is None else None
+            self.tell(self.start)
+            code = await self.attend(child)
+            told, died = self.end_in_words(code)
             if not self.ready.is_set():
-                raise StartFailed(told or f"the {self.role} could not start: {died_of(code)}")
+                raise StartFailed(told or f"the {self.role} could not start: {died}")
             if self._replacement is not None:
                 log.info("%s process %d is replaced: %s", self.role, child.pid, self._replacement)
                 self._metrics.children.renewal(self.role)
                 continue
             stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
             self.failures = 0 if stable else self.failures + 1
-            log.error("%s process %d ended (%s); starting another", self.role, child.pid, told or died_of(code))
+            log.error("%s process %d ended (%s); starting another", self.name, child.pid, told or died)
             self._metrics.restart(self.role)
             await asyncio.sleep(backoff(self.failures))
 
@@ -183,19 +199,20 @@ class SupervisedChild(ABC):
         if self.child is not None:
             await self.child.end(grace)
 
-    async def _not_launched(self, error: OSError) -> None:
+    async def not_launched(self, error: OSError) -> None:
+        """The machine has no room for a process: wait a while. Raises StartFailed at the server's start."""
         if not self.ready.is_set():
             raise StartFailed(f"the {self.role} could not start: {error.strerror}") from None
         self.failures += 1
         log.error("a %s cannot be started now (%s); it is tried again", self.role, error.strerror)
         await asyncio.sleep(max(backoff(self.failures), RELAUNCH_SECONDS))
 
-    async def _attend(self, child: Child) -> int:
+    async def attend(self, child: Child) -> int:
         """To the end of one incarnation; its return code."""
         reading = asyncio.create_task(self._read(child))
         watching = asyncio.create_task(self._watch(child))
         ours = (reading, watching, self._writing)
-        ends: set[asyncio.Future[Any]] = {child.exited, *ours}
+        ends: set[asyncio.Future[Any]] = {child.exited, *ours, *self.ends_with()}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             self.on_unavailable()
@@ -207,6 +224,7 @@ class SupervisedChild(ABC):
             for task in ours:
                 if task.done():
                     task.result()  # a defect of ours ends the server, it must not pass for a dead child
+            await self.end_others()
             self.on_reaped()
             return code
         finally:
@@ -222,7 +240,7 @@ class SupervisedChild(ABC):
         except ChannelClosed:
             return
         except ChannelError as error:
-            log.error("%s process %d sent what cannot be read: %s", self.role, child.pid, error)
+            log.error("%s process %d sent what cannot be read: %s", self.name, child.pid, error)
 
     async def _write(self, child: Child, outbox: "asyncio.Queue[tuple[msgspec.Struct, bool]]") -> None:
         """The one task that sends: a client that leaves in the middle of a large frame must not tear it."""
@@ -255,9 +273,13 @@ class SupervisedChild(ABC):
         """Say where it hangs while it can still be asked."""
         self.on_unavailable()
         self._metrics.children.hang(self.role)
-        log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
+        log.error("%s process %d hangs (%s) and is killed", self.name, child.pid, why)
         stacks = await stacks_of(child.pid)
-        log.error("where %s process %d hangs", self.role, child.pid, extra={"stacks": stacks})
+        log.error("where %s process %d hangs", self.name, child.pid, extra={"stacks": stacks})
+        for one in self.fellows:
+            if one.child is not None and one.child.alive:
+                stacks = await stacks_of(one.child.pid)
+                log.error("where %s process %d is then", one.name, one.child.pid, extra={"stacks": stacks})
 
 
 def backoff(failures: int) -> float:

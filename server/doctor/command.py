@@ -64,7 +64,11 @@ def examine(machine: Machine, config: ServeConfig) -> list[Finding]:
     npu = device == "npu" or (device == "auto" and (bool(devices.cards(machine)) or ascend.traces(machine)))
     if npu:
         answer = None if machine.card is None else machine.card()
-        found = [*ascend.findings(machine), *devices.findings(machine), *card.findings(answer)]
+        found = [
+            *ascend.findings(machine),
+            *devices.findings(machine, config.engine.tensor_parallel),
+            *card.findings(answer),
+        ]
         if answer is not None and answer.soc:
             found.append(ascend.operators(machine, answer.soc))
         found = with_causes([*found, *variables.findings(machine.variables, config.engine.graphs)])

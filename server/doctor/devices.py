@@ -18,7 +18,8 @@ def cards(machine: Machine) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.removeprefix("davinci")))
 
 
-def findings(machine: Machine) -> Iterator[Finding]:
+def findings(machine: Machine, wanted: int = 1) -> Iterator[Finding]:
+    """wanted: cards that one server takes."""
     found = cards(machine)
     if not found:
         yield _no_card(machine)
@@ -36,7 +37,7 @@ def findings(machine: Machine) -> Iterator[Finding]:
     else:
         yield ok("device files", ", ".join(BESIDE))
     yield _rights(machine.rights(), [*found, *(path for path in beside if path.exists())])
-    yield _choice(machine, len(found))
+    yield _choice(machine, len(found), wanted)
 
 
 def _no_card(machine: Machine) -> Finding:
@@ -67,9 +68,11 @@ def _rights(rights: Rights, paths: list[Path]) -> Finding:
     )
 
 
-def _choice(machine: Machine, n_cards: int) -> Finding:
+def _choice(machine: Machine, n_cards: int, wanted: int) -> Finding:
     """CANN counts the cards that it sees from 0, whatever the numbers of their nodes."""
     asked = machine.variables.get(VISIBLE)
+    if asked is None and wanted > 1:
+        return ok("card", f"the first {wanted} of {n_cards}") if wanted <= n_cards else _too_few(n_cards, wanted)
     if asked is None:
         others = "" if n_cards == 1 else f"; {VISIBLE} chooses another one"
         return ok("card", f"the first of {n_cards}{others}")
@@ -81,10 +84,26 @@ def _choice(machine: Machine, n_cards: int) -> Finding:
             f"{VISIBLE}={asked} names {', '.join(wrong) or 'nothing'}, and there are cards 0 to {n_cards - 1}",
             f"Set {VISIBLE} to one number from 0 to {n_cards - 1}, or leave it out; a container counts its own cards.",
         )
-    if len(numbers) > 1:
+    if len(numbers) < wanted:
+        return _too_few(len(numbers), wanted)
+    if len(numbers) > wanted > 1:
+        told = f"{VISIBLE}={asked} names {len(numbers)} cards, and --tensor-parallel {wanted} uses the first of them"
+        return warn(
+            "card", told, f"Set {VISIBLE}={','.join(numbers[:wanted])}, and leave the others to another server."
+        )
+    if len(numbers) > wanted:
         return warn(
             "card",
             f"{VISIBLE}={asked} names {len(numbers)} cards, and a server uses the first",
             f"Start one server a card: {VISIBLE}={numbers[0]}, and another server for each of the others.",
         )
     return ok("card", f"{VISIBLE}={asked}")
+
+
+def _too_few(n_cards: int, wanted: int) -> Finding:
+    return fail(
+        "card",
+        f"--tensor-parallel {wanted} takes as many cards, and a server sees {n_cards}",
+        f"Give the container more cards (--device /dev/davinciN), name {wanted} in {VISIBLE}, or lower "
+        "--tensor-parallel.",
+    )

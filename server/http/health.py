@@ -161,7 +161,7 @@ class MetricsPage:
                 ("place", service.engine.n_waiting),
                 *([("fetcher", fetcher.n_waiting)] if fetcher is not None else []),
             ],
-            children=[child.snapshot for child in (*service.workers.children, service.engine)],
+            children=[child.snapshot for child in (*service.workers.children, engine, *engine.group.ranks)],
             body_bytes=self._bodies.held,
             ready=readiness(service)[1] is None,
         )

@@ -92,7 +92,7 @@ def test_media_roots_are_repeatable_and_separated(tmp_path: Path) -> None:
         (["--max-num-seqs", "9"], r"--max-num-seqs; for vLLM's --max-num-seqs give --max-seqs$"),
         (
             ["org/name", "-tp", "2", "--enforce-eager"],
-            r"-tp 2 --enforce-eager; .*-tp is not there: one.*give --no-graphs$",
+            r"-tp 2 --enforce-eager; .*-tp give --tensor-parallel; .*give --no-graphs$",
         ),
         (["--trust-remote-code"], r"vLLM's --trust-remote-code is not needed: no code of a checkpoint runs$"),
         (["--root-path", "llm"], r"^--root-path: expected a path as /llm, .*, got 'llm'"),

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from configs.serve import MIB, WorkerConfig
+from configs.serve import MIB
+from configs.worker import WorkerConfig
 from tests.e2e.day_of_media import day
 from tests.e2e.worker_process import worker_process
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni

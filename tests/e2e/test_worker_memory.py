@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from configs.serve import MIB, MediaConfig, WorkerConfig
+from configs.serve import MIB, MediaConfig
+from configs.worker import WorkerConfig
 from tests.e2e.conftest import Start
 from tests.e2e.faults import GREEDY, SMALL, in_order, later
 from tests.e2e.running import RunningServer, data_url, until

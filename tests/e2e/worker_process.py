@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from configs.serve import MediaConfig, WorkerConfig
+from configs.serve import MediaConfig
+from configs.worker import WorkerConfig
 from server.children.processes import Ownership, _exec
 from shm import Channel, Ending, Loading, Owner, Pool, channel_pair
 from tokenization.chat.dialects import chat_from_native

@@ -11,9 +11,10 @@ import torch
 from configs.serve import Dtype, EngineConfig
 from configs.settings import load_config
 from model.device import DeviceError, block_size, check_cache, free_bytes, resolve
-from model.engine import loop
 from model.engine.loop import load
 from model.engine.messages import StartEngine
+from model.engine.ranks import part
+from model.ops.collectives import Ranks
 from model.ops.load import load_ops
 from model.ops.npu_rules import RuleError
 from tests.model.test_device import config_of
@@ -35,6 +36,16 @@ def test_an_npu_is_made_ready_and_taken(tmp_path: Path, monkeypatch: pytest.Monk
     where, dtype = resolve(asked, "auto", config_of(tmp_path, dtype="bfloat16"))  # type: ignore[arg-type]
     assert (str(where), dtype) == ("npu:0", torch.bfloat16)
     assert npu.calls == ["set_device(0)", "set_compile_mode(jit_compile=False)"], "before the first operator"
+
+
+def test_a_rank_takes_the_card_of_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it has opened any other one."""
+    npu = NpuDouble(count=2)
+    install(monkeypatch, tmp_path, npu)
+    assert str(resolve("npu", "auto", config_of(tmp_path, dtype="bfloat16"), rank=1)[0]) == "npu:1"
+    assert npu.calls == ["set_device(1)", "set_compile_mode(jit_compile=False)"]
+    with pytest.raises(DeviceError, match="^--tensor-parallel asks for 3 NPUs or more, and torch_npu sees 2: "):
+        resolve("npu", "auto", config_of(tmp_path, dtype="bfloat16"), rank=2)
 
 
 @pytest.mark.parametrize("own", ["float32", "float16", None])
@@ -153,10 +164,10 @@ def test_the_engine_asks_launches_where_it_is_told_to(
 ) -> None:
     install(monkeypatch, tmp_path, NpuDouble())
 
-    def refuse(device: torch.device, dtype: torch.dtype, *, checks: bool) -> NoReturn:
+    def refuse(device: torch.device, dtype: torch.dtype, *, checks: bool, ranks: Ranks) -> NoReturn:
         raise DeviceError(f"checks: {checks}")
 
-    monkeypatch.setattr(loop, "load_ops", refuse)
+    monkeypatch.setattr(part, "load_ops", refuse)
     config = EngineConfig(device="npu", check_launches=wanted)
     path = write_qwen2_vl(tmp_path / "tiny")
     with pytest.raises(DeviceError, match=f"^checks: {wanted}$"):

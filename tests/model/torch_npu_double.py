@@ -21,6 +21,9 @@ class NpuDouble:
     def is_available(self) -> bool:
         return self._count > 0
 
+    def device_count(self) -> int:
+        return self._count
+
     def get_device_name(self, device: int) -> str:
         return self._soc
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,7 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         children: list[Pretender] = []
         graces: list[float] = []
 
-        def launch(role: ChildRole, owned: Ownership, receives: Any) -> Pretender:
+        def launch(role: ChildRole, owned: Ownership, receives: Any, inherits: Sequence[int]) -> Pretender:
             children.append(Pretender(role, graces, loads=loads))
             return children[-1]
 

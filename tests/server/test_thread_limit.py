@@ -37,6 +37,7 @@ def test_choice(asked: int | None, workers: int, cores: int, quota: float | None
 
 def test_the_reason_names_what_decided() -> None:
     assert choose_threads(5, 2, 64, None).reason == "as asked for"
+    assert [choose_threads(5, 2, 64, None).of_each(n) for n in (1, 2, 5, 8)] == [5, 2, 1, 1]
     assert choose_threads(None, 2, 64, 3.5) == Threads(
         n=3, reason="64 cores, quota 3.5; none left to server and workers"
     )

@@ -7,7 +7,8 @@ import av
 import pytest
 
 from configs.checkpoint import CheckpointError
-from configs.serve import MIB, WorkerConfig
+from configs.serve import MIB
+from configs.worker import WorkerConfig
 from tokenization import worker_memory
 from tokenization.chat.errors import ChatError, in_field
 from tokenization.worker_memory import (

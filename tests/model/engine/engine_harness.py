@@ -25,6 +25,7 @@ from model.engine.messages import (
     StepDone,
     TokenEvent,
 )
+from model.engine.ranks.link import RankLink
 from model.engine.runner import reserved_for_graphs
 from model.net.multimodal import MultimodalLM
 from model.registry import family_of
@@ -165,19 +166,20 @@ def engine_at(
     model: MultimodalLM, root: Path, *, max_model_len: int = 1024, kv_tokens: int = 4096, block_size: int = 16,
     tokens: int = 64, encoder_tokens: int | None = None, seqs: int = 8, embedding_bytes: int = 1 << 20,
     graphs: bool = False, keeps: bool = True, prefix_cache: Literal["on", "off"] = "on",
-    tokenizer: Tokenizer | None = None,
+    tokenizer: Tokenizer | None = None, link: RankLink | None = None,
+    encoder_parallel: Literal["data", "replicated"] = "data",
 ) -> Engine:  # fmt: skip
     """An engine over `model` with a cache of `kv_tokens` tokens."""
     config = EngineConfig(
         max_seqs=seqs, max_batched_tokens=tokens, block_size=block_size, embedding_bytes=embedding_bytes,
         graphs=graphs, max_encoder_tokens=encoder_tokens, encoder_cache="on" if keeps else "off",
-        prefix_cache=prefix_cache,
+        prefix_cache=prefix_cache, encoder_parallel=encoder_parallel,
         kv_cache_bytes=kv_tokens * model.kv.bytes_per_token(model.dtype.itemsize),
     )  # fmt: skip
     reserved = reserved_for_graphs(config, model.device)
     size = cache_size(model.kv, model.dtype.itemsize, config, max_model_len, reserved=reserved)
     load = None if tokenizer is None else lambda: tokenizer
-    return Engine(model=model, config=config, root=root, size=size, tokenizer=load)
+    return Engine(model=model, config=config, root=root, size=size, tokenizer=load, link=link)
 
 
 def with_prepared(generate: Generate, **fields: Any) -> Generate:

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 
 from configs.serve import EngineConfig
 from model.engine import loop
-from model.engine.engine import Progress
 from model.engine.kv_blocks import BlockError
 from model.engine.messages import (
     Abort,
@@ -27,7 +26,8 @@ from model.engine.messages import (
     StepDone,
     ToEngine,
 )
-from model.engine.plan import RequestError
+from model.engine.plan import Progress, RequestError
+from model.engine.scheduling.form_jobs import FormJobs
 from model.net.multimodal import MultimodalLM
 from shm import Channel, ChannelClosed, ChannelError, Loading, Pulse, channel_pair
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, picture, with_prepared
@@ -218,7 +218,7 @@ def test_a_form_that_nobody_waits_for_is_not_compiled(model: MultimodalLM, harne
 
     engine.forms = Slow  # type: ignore[method-assign, assignment]
     sent: list[object] = []
-    compiling = loop._Compiling(engine, inbox)
+    compiling = FormJobs(engine.forms, inbox.put)
     for name in ("first", "left", "last"):
         generate = msgspec.structs.replace(harness.prepare(name, ["one"]), grammar=CompiledGrammar(source=name))
         loop._take(generate, engine, sent.append, compiling)
@@ -249,7 +249,7 @@ def test_a_clients_many_forms_do_not_keep_anothers_waiting(model: MultimodalLM, 
             raise RequestError("no")
 
     engine.forms = Slow  # type: ignore[method-assign, assignment]
-    compiling = loop._Compiling(engine, inbox)
+    compiling = FormJobs(engine.forms, inbox.put)
     for name, client in (*((f"many-{i}", 1) for i in range(6)), ("other-0", 2), ("other-1", 2)):
         grammar = CompiledGrammar(source=name)
         asked = msgspec.structs.replace(harness.prepare(name, ["one"]), grammar=grammar, client=client)

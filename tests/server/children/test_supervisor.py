@@ -217,7 +217,7 @@ def test_each_child_has_its_first_message_and_the_owner_as_it_is(
             children = [*workers.all, EngineClient(config, owner, scene.metrics, 77, largest)]
             roles = ["worker", "text_worker", "picture_worker", "engine"]
             assert [one.role for one in children] == roles
-            worker, text, pictures, engine = (one._start for one in children)
+            worker, text, pictures, engine = (one.start for one in children)
             assert worker == StartWorker(
                 checkpoint="/models/tiny",
                 media=config.media,
@@ -233,8 +233,8 @@ def test_each_child_has_its_first_message_and_the_owner_as_it_is(
             )  # fmt: skip
             for one in children:
                 one.launch()
-            assert [role for role, _, _ in launched] == roles
-            for _, owned, _ in launched:
+            assert [role for role, *_ in launched] == roles
+            for _, owned, *_ in launched:
                 assert (owned.owner_name, owned.shm_root, owned.log) == (owner.name, owner.root, config.log)
         finally:
             owner.close()

@@ -87,3 +87,23 @@ def test_the_card_that_is_taken(tmp_path: Path, asked: str, verdict: str, word: 
     machine = with_variables(whole(tmp_path), {"ASCEND_RT_VISIBLE_DEVICES": asked})
     [card] = [one for one in devices.findings(machine) if one.check == "card"]
     assert card.verdict == verdict and word in card.found and bool(card.remedy) == (verdict != "ok")
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted", "verdict", "word"),
+    [
+        (None, 4, "fail", "--tensor-parallel 4 takes as many cards, and a server sees 2"),
+        (None, 2, "ok", "the first 2 of 2"),
+        ("0,1", 2, "ok", "=0,1"),
+        ("1", 2, "fail", "a server sees 1"),
+    ],
+)
+def test_an_engine_of_several_ranks_takes_as_many_cards(
+    tmp_path: Path, asked: str | None, wanted: int, verdict: str, word: str
+) -> None:
+    machine = whole(tmp_path)
+    (tmp_path / "dev" / "davinci1").touch()
+    if asked is not None:
+        machine = with_variables(machine, {"ASCEND_RT_VISIBLE_DEVICES": asked})
+    [card] = [one for one in devices.findings(machine, wanted) if one.check == "card"]
+    assert card.verdict == verdict and word in card.found and bool(card.remedy) == (verdict != "ok")

@@ -1,0 +1,180 @@
+"""A second rank does what rank 0 does, from nothing but what comes by its link."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from model.engine.encoding import dealt
+from model.engine.messages import PromptScored
+from model.engine.plan import Plan
+from model.engine.ranks.link import RankMessage
+from model.engine.sequence import EncoderInput
+from model.net.multimodal import MultimodalLM
+from shm import ChannelClosed
+from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
+from tests.model.engine.ranks.ranked import Ranked, ranked
+from tests.model.engine.test_runner import ONE, RULES, TEXT, TWO
+
+PIXELS = 20_000  # bytes: fewer than those of the smallest picture
+LONG = msgspec.structs.replace(GREEDY, max_tokens=40)
+
+
+def submit(harness: EngineHarness, engine: Any, name: str) -> None:
+    """Pictures by their handles, answers that share blocks, a scored prompt, rules."""
+    scored = msgspec.structs.replace(harness.prepare(f"scored{name}", TEXT, RULES), scores_prompt=True)
+    one, two = harness.prepare(f"a{name}", ONE, LONG), harness.prepare(f"b{name}", TWO, RULES)
+    for generate in (one, two, scored):
+        harness.submit(engine, generate)
+
+
+def assert_alike(both: Ranked) -> None:
+    """The cache, and which embeddings there are: all that a forward pass reads beside its batch."""
+    both.engine._runner.let_go(Plan(chunks=(), freed=(("nobody", 0),)))  # comes after all that was sent before
+    both.close()
+    mine, theirs = both.engine._runner, both.second
+    assert mine.embeddings.keys() == theirs.embeddings.keys()
+    for (k, v), (other_k, other_v) in zip(mine._kv, theirs._kv, strict=True):
+        assert torch.equal(k, other_k) and torch.equal(v, other_v)
+
+
+@pytest.mark.parametrize("encoders", ["data", "replicated"])
+@pytest.mark.parametrize(
+    ("tokens", "kv_tokens"), [(2048, 4096), (7, 4096), (64, 208)], ids=["whole", "cut", "preempted"]
+)
+def test_a_second_rank_computes_every_step(
+    model: MultimodalLM, harness: EngineHarness, tokens: int, kv_tokens: int, encoders: str
+) -> None:
+    limits: dict[str, Any] = {"tokens": tokens, "kv_tokens": kv_tokens, "max_model_len": min(kv_tokens, 1024)}
+    limits["encoder_parallel"] = encoders
+    alone = engine_at(model, harness.root, **limits)
+    submit(harness, alone, "1")
+    harness.run(alone)
+    with ranked(model, harness.root, **limits) as both:
+        n_steps, n_encodes, n_shared = count_steps(both)
+        broadcast, sizes = both.link.broadcast, list[int]()
+
+        def measured(message: RankMessage) -> None:
+            sizes.append(len(msgspec.msgpack.encode(message)))
+            broadcast(message)
+
+        both.link.broadcast = measured  # type: ignore[method-assign]
+        submit(harness, both.engine, "2")
+        harness.run(both.engine)
+        assert both.link.n_broadcasts == n_steps() >= 40, "one broadcast a step"
+        assert both.link.n_exchanges == n_encodes() >= 1, "one exchange of outcomes in steps that encode"
+        assert both.meeting.n_gathers == (n_shared() if encoders == "data" else 0)
+        assert (n_shared() > 0) == (tokens > 7)
+        assert max(sizes) < 16_000 < PIXELS, "no pixels"
+        harness.assert_clean(both.engine)
+        assert (both.engine.stats.preemptions > 0) == (kv_tokens < 4096)
+        assert_alike(both)
+    for name in ("a", "b", "scored"):
+        found = [[(e.index, e.token) for e in harness.events[f"{name}{i}"]] for i in (1, 2)]
+        assert found[0] == found[1] != []
+
+
+def count_steps(both: Ranked) -> tuple[Any, Any, Any]:
+    """How many steps rank 0 has launched from now on; of these, that encoded; and that encoded several media."""
+    runner, seen = both.engine._runner, list[Plan]()
+    launch = runner.launch
+
+    def counted(plan: Plan, batch: Any) -> Any:
+        seen.append(plan)
+        return launch(plan, batch)
+
+    runner.launch = counted  # type: ignore[method-assign]
+
+    def encoded(least: int) -> int:
+        return sum(len(plan.encodes) >= least for plan in seen)
+
+    return lambda: len(seen), lambda: encoded(1), lambda: encoded(2)
+
+
+def test_a_segment_that_one_rank_cannot_read_fails_its_request_on_all(
+    model: MultimodalLM, harness: EngineHarness, tmp_path: Path
+) -> None:
+    """Texts beside it go on, and no rank has embeddings that another one lacks."""
+    with ranked(model, harness.root, others_root=tmp_path, tokens=2048) as both:
+        for generate in (harness.prepare("picture", ONE, LONG), harness.prepare("text", TEXT, LONG)):
+            harness.submit(both.engine, generate)
+        harness.run(both.engine)
+        finished = harness.finished["picture"]
+        assert (finished.reason, finished.code) == ("failed", "media_unavailable")
+        assert len(harness.tokens("text")) == 40 and not harness.read.get("picture")
+        harness.assert_clean(both.engine)
+        assert_alike(both)
+
+
+@pytest.mark.parametrize("encoders", ["data", "replicated"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_tower_that_refuses_on_one_rank_fails_its_request_on_all(
+    model: MultimodalLM, harness: EngineHarness, rank: int, encoders: Any
+) -> None:
+    """Its neighbour in the same step is repeated alone, or made elsewhere, and answered.
+
+    The large one is the share of rank 0 where there are shares: then rank 1 never has it.
+    """
+    with ranked(model, harness.root, tokens=2048, encoder_parallel=encoders) as both:
+        runner = both.second if rank else both.engine._runner
+        failing = Refusing(model, n_patches=len(model_input(harness, "probe", ONE)))
+        runner._encoder._model = failing  # type: ignore[assignment]
+        harness.submit(both.engine, harness.prepare("large", ONE, LONG))
+        harness.submit(both.engine, harness.prepare("small", [picture(60, 70, 2), "what"], LONG))
+        harness.run(both.engine)
+        asked = encoders == "replicated" or rank == 0
+        finished = harness.finished["large"]
+        assert (finished.reason, finished.code) == (("failed", "internal") if asked else ("done", ""))
+        assert harness.finished["small"].reason == "done" and len(harness.tokens("small")) == 40
+        assert (failing.n_refused > 0) == asked
+        harness.assert_clean(both.engine)
+        assert_alike(both)
+
+
+class Refusing:
+    """A model whose tower has no memory for pictures of one size."""
+
+    def __init__(self, model: MultimodalLM, n_patches: int) -> None:
+        self._model, self._n_patches, self.n_refused = model, n_patches, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def encode(self, kind: str, arrays: Any, grids: Any) -> Any:
+        if any(len(array) == self._n_patches for array in arrays):
+            self.n_refused += 1
+            raise torch.OutOfMemoryError("planted")
+        return self._model.encode(kind, arrays, grids)
+
+
+def model_input(harness: EngineHarness, name: str, parts: Parts) -> range:
+    """As long as the array of its one picture."""
+    (item,) = harness.prepare(name, parts).prepared.media
+    harness.pool.retire(name)
+    harness.pool.settle(name)
+    t, h, w = item.grid
+    return range(t * h * w)
+
+
+def test_it_ends_with_rank_0(model: MultimodalLM, harness: EngineHarness) -> None:
+    with ranked(model, harness.root) as both:
+        both.engine.capture_graphs()
+        harness.submit(both.engine, harness.prepare("a", TEXT))
+        harness.run(both.engine)
+        both.close()
+        assert isinstance(both.error, ChannelClosed) and both.captured == 1
+        assert both.follower.progress is None
+    assert not any(isinstance(one, PromptScored) for one in harness.events)
+
+
+def test_media_are_dealt_out_evenly_and_alike() -> None:
+    sizes = [5, 90, 40, 45, 1]
+    items = [
+        EncoderInput(key=("a", i), kind="image", grid=(1, 2, 2), spans=((0, n),), segment=None, nbytes=0)
+        for i, n in enumerate(sizes)
+    ]
+    shares = dealt(items, 2)
+    assert [[item.n_tokens for item in share] for share in shares] == [[90, 1], [45, 40, 5]]
+    assert [len(share) for share in dealt(items, 8)] == [1] * 5 + [0] * 3
