@@ -166,10 +166,12 @@ function endModel(turn) {
   if (turn.error) turn.facts.before(make("p", { class: "wrong" }, turn.error));
   tieBoxes(turn);
   const copied = make("div");
-  const programs = make("select", {
-    "aria-label": say("copyAs"), change: (event) => { copyAs(event.target.value, turn, copied); event.target.value = ""; },
-  }, make("option", { value: "" }, say("copyAs")), ...Object.keys(PROGRAMS).map((name) => make("option", {}, name)));
-  turn.acts.replaceChildren(make("button", { type: "button", click: () => retry(turn) }, say("retry")), programs);
+  const programs = Object.keys(PROGRAMS).map((name) => make("button", {
+    type: "button", "aria-label": `${say("copyAs")} ${name}`, click: () => copyAs(name, turn, copied),
+  }, name));
+  turn.acts.replaceChildren(
+    make("button", { type: "button", click: () => retry(turn) }, say("retry")), make("span", { class: "quiet" }, say("copyAs")), ...programs,
+  );
   turn.acts.after(copied);
 }
 
@@ -397,7 +399,6 @@ function showCosts(turn) {
 // ---- copying ----
 
 async function copyAs(name, turn, place) {
-  if (!name) return;
   const { parameters: sampling, system } = turn.settings;
   const body = (medium) => bodyOf(turn.asked, sampling, system, medium);
   const program = PROGRAMS[name](at("chat"), sessionStorage.getItem(KEY), body);

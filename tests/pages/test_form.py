@@ -1,0 +1,83 @@
+"""What the form at / takes and sends: keys, pastes, drops, numbers. An answer that stands here does for a model's."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.e2e.running import REPO
+from tests.pages.conftest import Open
+from tests.pages.steps import ask
+
+pytestmark = pytest.mark.pages
+
+MODEL = {"data": [{"id": "canned", "architecture": {"input_modalities": ["text", "image", "audio"]}}]}
+ANSWER = 'data: {"id": "chat-1", "text": "words", "finish_reason": "stop"}\n\ndata: [DONE]\n\n'
+WIDTH = "() => document.documentElement.scrollWidth"
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """The files of the page, one model, and one answer to every question."""
+
+    asked: list[dict[str, Any]]
+
+    def do_GET(self) -> None:
+        if self.path == "/v1/models":
+            self.answer(json.dumps(MODEL), "application/json")
+        else:
+            super().do_GET()
+
+    def do_POST(self) -> None:
+        self.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.answer(ANSWER, "text/event-stream")
+
+    def answer(self, text: str, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def canned() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The page's address, and the bodies that it has sent."""
+    asked: list[dict[str, Any]] = []
+    kind = type("Recorder", (Handler,), {"asked": asked})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(kind, directory=REPO / "server" / "http" / "page")) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/", asked
+        server.shutdown()
+        thread.join()
+
+
+Canned = tuple[str, list[dict[str, Any]]]
+
+
+@pytest.mark.parametrize(("locale", "label"), [("en-US", "Copy the request as"), ("zh-CN", "复制请求为")])
+def test_each_program_is_copied_by_keyboard(canned: Canned, opened: Open, locale: str, label: str) -> None:
+    """On a screen of 360 pixels; nothing is copied before a key says so."""
+    options = {"locale": locale, "viewport": {"width": 360, "height": 740}}
+    with opened(canned[0], permissions=["clipboard-read", "clipboard-write"], **options) as page:
+        answer = ask(page, "Hello")
+        axe = (REPO / "build" / "pages" / "package" / "axe.min.js").read_text()
+        page.evaluate(axe)
+        found = page.evaluate("() => axe.run()")["violations"]
+        assert not [one["id"] for one in found if one["impact"] in ("serious", "critical")]
+        answer.get_by_role("button").first.focus()
+        for name, words in (("curl", "curl -sS"), ("Python", "import base64"), ("JavaScript", "chat.mjs")):
+            page.keyboard.press("Tab")
+            assert page.locator(":focus").get_attribute("aria-label") == f"{label} {name}"
+            before = page.locator(".code").all_inner_texts()
+            assert not any(words in one for one in before)
+            page.keyboard.press("Enter")
+            page.locator(".code", has_text=words).wait_for()
+            assert words in page.evaluate("() => navigator.clipboard.readText()")
+            assert page.evaluate(WIDTH) <= 360
