@@ -17,6 +17,18 @@ pytestmark = pytest.mark.pages
 
 MODEL = {"data": [{"id": "canned", "architecture": {"input_modalities": ["text", "image", "audio"]}}]}
 ANSWER = 'data: {"id": "chat-1", "text": "words", "finish_reason": "stop"}\n\ndata: [DONE]\n\n'
+COPY_BOTH = """async ([name, words]) => {
+    const picture = await (await fetch(name)).blob();
+    const types = words === null ? {} : {"text/plain": words};
+    await navigator.clipboard.write([new ClipboardItem({...types, "image/png": picture})]);
+}"""
+PASTE_NAMED = """(words) => {
+    const clipboardData = new DataTransfer();
+    clipboardData.items.add(new File(["x"], "cat.png", {type: "image/png"}));
+    clipboardData.setData("text/plain", words);
+    document.dispatchEvent(new ClipboardEvent("paste", {clipboardData, cancelable: true}));
+    return document.querySelectorAll("#chosen img").length;
+}"""
 WIDTH = "() => document.documentElement.scrollWidth"
 
 
@@ -81,3 +93,34 @@ def test_each_program_is_copied_by_keyboard(canned: Canned, opened: Open, locale
             page.locator(".code", has_text=words).wait_for()
             assert words in page.evaluate("() => navigator.clipboard.readText()")
             assert page.evaluate(WIDTH) <= 360
+
+
+def test_a_paste_of_a_text_with_its_picture_is_the_text(canned: Canned, opened: Open) -> None:
+    """A table of Excel comes with a picture of itself. A picture alone is taken; so is a file with its name."""
+    with opened(canned[0], permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.evaluate(COPY_BOTH, ["samples/number.png", "a\tb"])
+        page.focus("#text")
+        page.keyboard.press("Control+V")
+        page.wait_for_function("() => document.querySelector('#text').value === 'a\\tb'", timeout=10_000)
+        assert page.locator("#chosen img").count() == 0
+        page.evaluate(COPY_BOTH, ["samples/number.png", None])
+        page.keyboard.press("Control+V")
+        page.locator("#chosen img").wait_for()
+        assert page.input_value("#text") == "a\tb"
+        assert page.evaluate(PASTE_NAMED, "a cat") == 1
+        assert page.evaluate(PASTE_NAMED, "/home/me/cat.png") == 2
+
+
+def test_a_dragged_text_falls_into_the_question(canned: Canned, opened: Open) -> None:
+    with opened(canned[0]) as page:
+        heading = page.locator("#welcome h2")
+        heading.click(click_count=3)
+        box = heading.bounding_box()
+        page.mouse.move(box["x"] + 40, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        field = page.locator("#text").bounding_box()
+        for step in range(5):
+            page.mouse.move(field["x"] + 40 + step, field["y"] + 20)
+        assert "over" not in (page.get_attribute("#ask", "class") or "")
+        page.mouse.up()
+        assert page.input_value("#text").strip() == "Show it something, and ask."

@@ -45,6 +45,20 @@ function choose(files) {
   showChosen();
 }
 
+/** Whether a paste is files. A table comes with a picture of itself and is text; a file comes with its name as text on some systems. */
+function pastesFiles(data) {
+  const names = Array.from(data.files, (file) => file.name);
+  const told = data.getData("text/plain").trim().split("\n");
+  return names.length > 0 && (!data.types.includes("text/plain") || told.every((line) => names.some((name) => line.trim().endsWith(name))));
+}
+
+/** Whether files are dragged, which the page takes wherever they fall. Text falls into fields; a link elsewhere opens nothing. */
+function dragsFiles(event) {
+  const files = event.dataTransfer.types.includes("Files");
+  if (files || !event.target.closest?.("textarea, input")) event.preventDefault();
+  return files;
+}
+
 function preview(part) {
   if (part.kind === "image") return make("img", { src: part.url, alt: part.name, decoding: "async" });
   const one = make(part.kind, { src: part.url, controls: true, preload: "metadata", "aria-label": part.name });
@@ -504,10 +518,10 @@ $("record").addEventListener("click", record);
 $("files").addEventListener("change", (event) => { choose(event.target.files); event.target.value = ""; });
 $("fresh").addEventListener("click", () => { running?.abort(); cutAt(0); chosen = []; trouble(""); showChosen(); $("text").focus(); });
 $("language").addEventListener("click", () => { language = language === "zh" ? "en" : "zh"; speakAll(); readModel(); });
-document.addEventListener("paste", (event) => { if (event.clipboardData.files.length) { event.preventDefault(); choose(event.clipboardData.files); } });
-for (const name of ["dragover", "dragenter"]) document.addEventListener(name, (event) => { event.preventDefault(); $("ask").classList.add("over"); });
+document.addEventListener("paste", (event) => { if (pastesFiles(event.clipboardData)) { event.preventDefault(); choose(event.clipboardData.files); } });
+for (const name of ["dragover", "dragenter"]) document.addEventListener(name, (event) => { if (dragsFiles(event)) $("ask").classList.add("over"); });
 document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) $("ask").classList.remove("over"); });
-document.addEventListener("drop", (event) => { event.preventDefault(); $("ask").classList.remove("over"); choose(event.dataTransfer.files); });
+document.addEventListener("drop", (event) => { $("ask").classList.remove("over"); if (dragsFiles(event)) choose(event.dataTransfer.files); });
 $("text").placeholder = say("ask");
 speak();
 readModel();
