@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.running import REPO
 from tests.pages.conftest import Open
-from tests.pages.steps import ask
+from tests.pages.steps import ask, ended
 
 pytestmark = pytest.mark.pages
 
@@ -124,3 +124,39 @@ def test_a_dragged_text_falls_into_the_question(canned: Canned, opened: Open) ->
         assert "over" not in (page.get_attribute("#ask", "class") or "")
         page.mouse.up()
         assert page.input_value("#text").strip() == "Show it something, and ask."
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "sentence"),
+    [
+        ("seed", "9007199254740993", "seed: whole numbers from -9007199254740991 to 9007199254740991 only."),
+        ("top_k", "1.5", "top_k: whole numbers from -9007199254740991 to 9007199254740991 only."),
+        ("max_tokens", "1e", "max_tokens: this is no number."),
+        ("temperature", "1e", "temperature: this is no number."),
+    ],
+)
+def test_a_number_is_sent_as_typed_or_not_at_all(
+    canned: Canned, opened: Open, name: str, typed: str, sentence: str
+) -> None:
+    """By Enter, by Send with the parameters folded, and by Retry; the question stays."""
+    url, asked = canned
+    with opened(url) as page:
+        ask(page, "Hello")
+        page.locator("#more summary").click()
+        page.locator(f"#{name}").press_sequentially(typed)
+        page.locator("li.model button").first.click()
+        assert page.inner_text("#trouble") == sentence
+        page.locator("#more summary").click()
+        page.fill("#text", "Again")
+        page.locator("#send").click()
+        assert page.inner_text("#trouble") == sentence and page.input_value("#text") == "Again"
+        assert page.evaluate("() => document.activeElement.id") == name
+        page.focus("#text")
+        page.keyboard.press("Enter")
+        assert page.inner_text("#trouble") == sentence and len(asked) == 1
+        page.locator(f"#{name}").press("Control+A")
+        page.keyboard.press("Delete")
+        page.locator(f"#{name}").press_sequentially("1")
+        page.locator("#send").click()
+        ended(page, 2)
+        assert asked[1]["parameters"] == {name: 1} and page.locator("#trouble").is_hidden()

@@ -12,6 +12,7 @@ const SAMPLES = [
   { file: "three-beeps.wav", type: "audio/wav", en: "How many beeps are there?", zh: "有几声哔声？" },
 ];
 const SIGNS = { video: "▶", audio: "♪" };
+const NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "seed"]; // fields of parameters
 const LONGEST = 4000; // characters of one block of an answer: a longer one would be laid out again with each token
 
 let taken = new Set(["text"]); // what the served model takes
@@ -268,7 +269,8 @@ function edit(turn) {
 }
 
 function retry(turn) {
-  if (running) return;
+  if (running || !numbersAreGood()) return;
+  trouble("");
   cutAt(turns.indexOf(turn));
   answer();
 }
@@ -280,9 +282,23 @@ function trouble(text) {
   $("trouble").hidden = !text;
 }
 
+/** Whether each number can be sent as it was typed; says which cannot. The server judges its range. */
+function numbersAreGood() {
+  for (const name of NUMBERS) {
+    const field = $(name);
+    const whole = field.value === "" || field.step !== "1" || Number.isSafeInteger(Number(field.value));
+    if (whole && !field.validity.badInput) continue;
+    trouble(say(whole ? "noNumber" : "noWhole", { name, most: Number.MAX_SAFE_INTEGER }));
+    $("more").open = true;
+    field.focus();
+    return false;
+  }
+  return true;
+}
+
 function parameters() {
   const found = {};
-  for (const name of ["max_tokens", "temperature", "top_p", "top_k", "seed"]) {
+  for (const name of NUMBERS) {
     if ($(name).value !== "") found[name] = Number($(name).value);
   }
   if ($("stop_text").value) found.stop = $("stop_text").value;
@@ -292,7 +308,7 @@ function parameters() {
 function ask() {
   if (running) return;
   const text = $("text").value.trim();
-  if (!text && !chosen.length) return;
+  if ((!text && !chosen.length) || !numbersAreGood()) return;
   trouble("");
   const turn = { role: "user", parts: [...chosen, ...(text ? [{ kind: "text", text }] : [])] };
   add(turn);
@@ -456,7 +472,7 @@ async function record() {
 // ---- the page ----
 
 async function takeSample(sample) {
-  if (running) return;
+  if (running || !numbersAreGood()) return;
   const response = await fetch(at(`samples/${sample.file}`));
   choose([new File([await response.blob()], sample.file, { type: sample.type })]);
   $("text").value = sample[language];
