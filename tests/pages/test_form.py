@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.running import REPO
 from tests.pages.conftest import Open
-from tests.pages.steps import ask, ended
+from tests.pages.steps import MEDIA, ask, ended
 
 pytestmark = pytest.mark.pages
 
@@ -30,6 +30,12 @@ PASTE_NAMED = """(words) => {
     return document.querySelectorAll("#chosen img").length;
 }"""
 WIDTH = "() => document.documentElement.scrollWidth"
+URLS = """
+    window.made = new Set();
+    const [make, revoke] = [URL.createObjectURL, URL.revokeObjectURL];
+    URL.createObjectURL = (one) => { const url = make(one); window.made.add(url); return url; };
+    URL.revokeObjectURL = (url) => { window.made.delete(url); revoke(url); };
+"""
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -160,3 +166,22 @@ def test_a_number_is_sent_as_typed_or_not_at_all(
         page.locator("#send").click()
         ended(page, 2)
         assert asked[1]["parameters"] == {name: 1} and page.locator("#trouble").is_hidden()
+
+
+def test_previews_are_released_and_earlier_ones_stay(canned: Canned, opened: Open) -> None:
+    made = "() => window.made.size"
+    with opened(canned[0], script=URLS) as page:
+        ask(page, "What is this?", MEDIA / "red-circle.png")
+        page.set_input_files("#files", [MEDIA / "shapes.png", MEDIA / "number.png"])
+        assert page.evaluate(made) == 3
+        page.locator("#chosen button").first.click()
+        assert page.evaluate(made) == 2
+        ask(page, "And this?", n=2)
+        page.locator("#language").click()
+        shown = page.locator("#turns img")
+        page.wait_for_function("() => [...document.querySelectorAll('#turns img')].every((one) => one.naturalWidth)")
+        assert shown.count() == 2 and page.evaluate(made) == 2
+        page.locator("li.user button").first.click()
+        assert page.evaluate(made) == 1 and page.locator("#chosen img").count() == 1
+        page.locator("#fresh").click()
+        assert page.evaluate(made) == 0

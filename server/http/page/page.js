@@ -18,6 +18,7 @@ const LONGEST = 4000; // characters of one block of an answer: a longer one woul
 let taken = new Set(["text"]); // what the served model takes
 let turns = []; // {role: "user", parts} and {role: "model", said, ...}
 let chosen = []; // media of the next question
+const urls = new Set(); // object URLs of all media shown
 let running = null; // the AbortController of the answer that is being written
 
 const at = (path) => new URL(path, document.baseURI).href;
@@ -40,7 +41,11 @@ function choose(files) {
     const kind = kindOf(file);
     if (kind === null) wrong.push(say("unknownKind", { name: file.name }));
     else if (!taken.has(kind)) wrong.push(say("notTaken", { name: file.name, kind: say(kind) }));
-    else chosen.push({ kind, file, name: file.name || `${kind}.${file.type.split("/")[1] ?? "bin"}`, url: URL.createObjectURL(file) });
+    else {
+      const url = URL.createObjectURL(file);
+      urls.add(url);
+      chosen.push({ kind, file, name: file.name || `${kind}.${file.type.split("/")[1] ?? "bin"}`, url });
+    }
   }
   trouble(wrong.join(" "));
   showChosen();
@@ -72,6 +77,13 @@ function showChosen() {
     type: "button", "aria-label": `${say("remove")} ${part.name}`, title: say("remove"),
     click: () => { chosen = chosen.filter((one) => one !== part); showChosen(); $("text").focus(); },
   }, "✕"))));
+  release();
+}
+
+/** Let go of the files that neither a turn nor the next question shows any more. */
+function release() {
+  const kept = new Set([...chosen, ...turns.flatMap((turn) => turn.parts ?? [])].map((part) => part.url));
+  for (const url of urls) if (!kept.has(url)) { URL.revokeObjectURL(url); urls.delete(url); }
 }
 
 // ---- an answer's text: tags of boxes are no words ----
@@ -257,6 +269,7 @@ function cutAt(index) {
     turn.item.remove();
   }
   $("welcome").hidden = turns.length > 0;
+  release();
 }
 
 function edit(turn) {
