@@ -10,7 +10,7 @@ MEDIA = REPO / "examples" / "media"
 
 def ended(page: Any, n: int = 1) -> Any:
     """The n-th answer, once it has ended."""
-    page.locator("li.model .acts select").nth(n - 1).wait_for(timeout=60_000)
+    page.locator("li.model .acts button:last-child").nth(n - 1).wait_for(timeout=60_000)
     return page.locator("li.model").nth(n - 1)
 
 

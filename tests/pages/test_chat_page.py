@@ -149,7 +149,7 @@ def test_keys_large_bodies_and_a_server_that_goes(tmp_path: Path, opened: Open) 
             wrong = ask(page, "What is this?", tmp_path / "noise.png", n=2).locator(".wrong").inner_text()
             assert "2" in wrong and "request" in wrong, wrong
             assert "sk-geheim" not in page.evaluate("() => JSON.stringify({...localStorage})")
-            page.locator("li.model").first.locator("select").select_option("curl")
+            page.get_by_role("button", name="Copy the request as curl").first.click()
             copied = page.locator(".code").inner_text()
             assert "sk-geheim" not in copied and "$PIXELFERRY_API_KEY" in copied
             server.stop()

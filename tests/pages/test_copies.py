@@ -28,7 +28,7 @@ def test_a_copied_request_runs_where_the_file_lies(
         page.fill("#max_tokens", "9")
         answer = ask(page, 'What\'s "this"? \\ $(touch x) `id` %s \n 什么 \u2028 </script>', file)
         shown = page.locator("li.model .text").inner_text()
-        answer.locator("select").select_option(name)
+        answer.get_by_role("button", name=f"Copy the request as {name}").click()
         page.locator(".code").wait_for()
         program = page.evaluate("() => navigator.clipboard.readText()")
     assert len(program) < 4000

@@ -12,11 +12,13 @@ const SAMPLES = [
   { file: "three-beeps.wav", type: "audio/wav", en: "How many beeps are there?", zh: "有几声哔声？" },
 ];
 const SIGNS = { video: "▶", audio: "♪" };
+const NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "seed"]; // fields of parameters
 const LONGEST = 4000; // characters of one block of an answer: a longer one would be laid out again with each token
 
 let taken = new Set(["text"]); // what the served model takes
 let turns = []; // {role: "user", parts} and {role: "model", said, ...}
 let chosen = []; // media of the next question
+const urls = new Set(); // object URLs of all media shown
 let running = null; // the AbortController of the answer that is being written
 
 const at = (path) => new URL(path, document.baseURI).href;
@@ -39,10 +41,28 @@ function choose(files) {
     const kind = kindOf(file);
     if (kind === null) wrong.push(say("unknownKind", { name: file.name }));
     else if (!taken.has(kind)) wrong.push(say("notTaken", { name: file.name, kind: say(kind) }));
-    else chosen.push({ kind, file, name: file.name || `${kind}.${file.type.split("/")[1] ?? "bin"}`, url: URL.createObjectURL(file) });
+    else {
+      const url = URL.createObjectURL(file);
+      urls.add(url);
+      chosen.push({ kind, file, name: file.name || `${kind}.${file.type.split("/")[1] ?? "bin"}`, url });
+    }
   }
   trouble(wrong.join(" "));
   showChosen();
+}
+
+/** Whether a paste is files. A table comes with a picture of itself and is text; a file comes with its name as text on some systems. */
+function pastesFiles(data) {
+  const names = Array.from(data.files, (file) => file.name);
+  const told = data.getData("text/plain").trim().split("\n");
+  return names.length > 0 && (!data.types.includes("text/plain") || told.every((line) => names.some((name) => line.trim().endsWith(name))));
+}
+
+/** Whether files are dragged, which the page takes wherever they fall. Text falls into fields; a link elsewhere opens nothing. */
+function dragsFiles(event) {
+  const files = event.dataTransfer.types.includes("Files");
+  if (files || !event.target.closest?.("textarea, input")) event.preventDefault();
+  return files;
 }
 
 function preview(part) {
@@ -57,6 +77,13 @@ function showChosen() {
     type: "button", "aria-label": `${say("remove")} ${part.name}`, title: say("remove"),
     click: () => { chosen = chosen.filter((one) => one !== part); showChosen(); $("text").focus(); },
   }, "✕"))));
+  release();
+}
+
+/** Let go of the files that neither a turn nor the next question shows any more. */
+function release() {
+  const kept = new Set([...chosen, ...turns.flatMap((turn) => turn.parts ?? [])].map((part) => part.url));
+  for (const url of urls) if (!kept.has(url)) { URL.revokeObjectURL(url); urls.delete(url); }
 }
 
 // ---- an answer's text: tags of boxes are no words ----
@@ -166,10 +193,12 @@ function endModel(turn) {
   if (turn.error) turn.facts.before(make("p", { class: "wrong" }, turn.error));
   tieBoxes(turn);
   const copied = make("div");
-  const programs = make("select", {
-    "aria-label": say("copyAs"), change: (event) => { copyAs(event.target.value, turn, copied); event.target.value = ""; },
-  }, make("option", { value: "" }, say("copyAs")), ...Object.keys(PROGRAMS).map((name) => make("option", {}, name)));
-  turn.acts.replaceChildren(make("button", { type: "button", click: () => retry(turn) }, say("retry")), programs);
+  const programs = Object.keys(PROGRAMS).map((name) => make("button", {
+    type: "button", "aria-label": `${say("copyAs")} ${name}`, click: () => copyAs(name, turn, copied),
+  }, name));
+  turn.acts.replaceChildren(
+    make("button", { type: "button", click: () => retry(turn) }, say("retry")), make("span", { class: "quiet" }, say("copyAs")), ...programs,
+  );
   turn.acts.after(copied);
 }
 
@@ -240,6 +269,7 @@ function cutAt(index) {
     turn.item.remove();
   }
   $("welcome").hidden = turns.length > 0;
+  release();
 }
 
 function edit(turn) {
@@ -252,7 +282,8 @@ function edit(turn) {
 }
 
 function retry(turn) {
-  if (running) return;
+  if (running || !numbersAreGood()) return;
+  trouble("");
   cutAt(turns.indexOf(turn));
   answer();
 }
@@ -264,9 +295,23 @@ function trouble(text) {
   $("trouble").hidden = !text;
 }
 
+/** Whether each number can be sent as it was typed; says which cannot. The server judges its range. */
+function numbersAreGood() {
+  for (const name of NUMBERS) {
+    const field = $(name);
+    const whole = field.value === "" || field.step !== "1" || Number.isSafeInteger(Number(field.value));
+    if (whole && !field.validity.badInput) continue;
+    trouble(say(whole ? "noNumber" : "noWhole", { name, most: Number.MAX_SAFE_INTEGER }));
+    $("more").open = true;
+    field.focus();
+    return false;
+  }
+  return true;
+}
+
 function parameters() {
   const found = {};
-  for (const name of ["max_tokens", "temperature", "top_p", "top_k", "seed"]) {
+  for (const name of NUMBERS) {
     if ($(name).value !== "") found[name] = Number($(name).value);
   }
   if ($("stop_text").value) found.stop = $("stop_text").value;
@@ -276,7 +321,7 @@ function parameters() {
 function ask() {
   if (running) return;
   const text = $("text").value.trim();
-  if (!text && !chosen.length) return;
+  if ((!text && !chosen.length) || !numbersAreGood()) return;
   trouble("");
   const turn = { role: "user", parts: [...chosen, ...(text ? [{ kind: "text", text }] : [])] };
   add(turn);
@@ -397,7 +442,6 @@ function showCosts(turn) {
 // ---- copying ----
 
 async function copyAs(name, turn, place) {
-  if (!name) return;
   const { parameters: sampling, system } = turn.settings;
   const body = (medium) => bodyOf(turn.asked, sampling, system, medium);
   const program = PROGRAMS[name](at("chat"), sessionStorage.getItem(KEY), body);
@@ -441,7 +485,7 @@ async function record() {
 // ---- the page ----
 
 async function takeSample(sample) {
-  if (running) return;
+  if (running || !numbersAreGood()) return;
   const response = await fetch(at(`samples/${sample.file}`));
   choose([new File([await response.blob()], sample.file, { type: sample.type })]);
   $("text").value = sample[language];
@@ -503,10 +547,10 @@ $("record").addEventListener("click", record);
 $("files").addEventListener("change", (event) => { choose(event.target.files); event.target.value = ""; });
 $("fresh").addEventListener("click", () => { running?.abort(); cutAt(0); chosen = []; trouble(""); showChosen(); $("text").focus(); });
 $("language").addEventListener("click", () => { language = language === "zh" ? "en" : "zh"; speakAll(); readModel(); });
-document.addEventListener("paste", (event) => { if (event.clipboardData.files.length) { event.preventDefault(); choose(event.clipboardData.files); } });
-for (const name of ["dragover", "dragenter"]) document.addEventListener(name, (event) => { event.preventDefault(); $("ask").classList.add("over"); });
+document.addEventListener("paste", (event) => { if (pastesFiles(event.clipboardData)) { event.preventDefault(); choose(event.clipboardData.files); } });
+for (const name of ["dragover", "dragenter"]) document.addEventListener(name, (event) => { if (dragsFiles(event)) $("ask").classList.add("over"); });
 document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) $("ask").classList.remove("over"); });
-document.addEventListener("drop", (event) => { event.preventDefault(); $("ask").classList.remove("over"); choose(event.dataTransfer.files); });
+document.addEventListener("drop", (event) => { $("ask").classList.remove("over"); if (dragsFiles(event)) choose(event.dataTransfer.files); });
 $("text").placeholder = say("ask");
 speak();
 readModel();
