@@ -65,13 +65,17 @@ class Cluster:
             *(*RAY, "start", "--node-ip-address", address, "--num-cpus", "1", "--object-store-memory", "100000000"),
             *("--disable-usage-stats", *place),
         ]
+        log = self._directory.with_name(f"start-{address}.log")  # no pipe, which what is left of a failure holds open
         for _ in range(3):  # Ray gives its raylet 30 s, which a machine that others use may not keep to
-            done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=400)
+            with log.open("wb") as out:
+                done = subprocess.run(command, cwd=REPO, stdout=out, stderr=out, check=False, timeout=240)
             if done.returncode == 0:
                 return
             if address == HEAD:
-                subprocess.run([*RAY, "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=120)
-        raise AssertionError(done.stdout + done.stderr)
+                subprocess.run([*RAY, "stop", "--force"], cwd=REPO, check=False, capture_output=True, timeout=240)
+            for raylet in self._raylets(address):
+                os.kill(raylet, signal.SIGKILL)
+        raise AssertionError(log.read_text()[-6000:])
 
     def deploy(self, n_replicas: int, *flags: str) -> None:
         """The file once more, as `serve deploy` hands it on without a dashboard. flags: further ones of each server."""
@@ -102,14 +106,13 @@ class Cluster:
 
     def raylet(self, address: str) -> int:
         """Its process."""
-        found = [
-            int(entry)
-            for entry in os.listdir("/proc")
-            if entry.isdigit() and _words(int(entry))[:1] and _words(int(entry))[0].endswith("/raylet")
-            and f"--node_ip_address={address}" in _words(int(entry))
-        ]  # fmt: skip
-        assert len(found) == 1, found
-        return found[0]
+        (found,) = self._raylets(address)
+        return found
+
+    def _raylets(self, address: str) -> list[int]:
+        words = {int(entry): _words(int(entry)) for entry in os.listdir("/proc") if entry.isdigit()}
+        flag = f"--node_ip_address={address}"
+        return [pid for pid, given in words.items() if given[:1] and given[0].endswith("/raylet") and flag in given]
 
     def ready(self) -> bool:
         """Whether the service says that it is."""
