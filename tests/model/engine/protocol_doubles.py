@@ -46,13 +46,13 @@ class RunnerDouble:
         self._segments, self._jobs, self._broken = segments, jobs, broken
         self.embeddings: dict[StoreKey, int] = {}
 
-    def free(self, plan: Plan) -> tuple[StoreKey, ...]:
+    def let_go(self, plan: Plan) -> tuple[StoreKey, ...]:
         for key in plan.freed:
             del self.embeddings[key]
         return plan.freed
 
     def run(self, plan: Plan, batch: Any) -> Outcome:
-        dropped, filled, read, failed = self.free(plan), [], [], {}
+        dropped, filled, read, failed = self.let_go(plan), [], [], {}
         for item in plan.encodes:
             assert item.segment is not None and item.stored not in self.embeddings, "encoded without need"
             if item.segment.name in self._broken:
