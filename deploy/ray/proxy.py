@@ -45,7 +45,7 @@ class AroundServe:
         await answer.refuse(internal("the service gave no answer", "no_answer"))
 
     def _bounded(self, receive: Receive, answer: "ProxyAnswer") -> Receive:
-        """Serve's proxy would hold a body whole before anybody looks at its size."""
+        """While no ingress takes it, Serve's proxy holds all of a body that comes, whatever its size."""
         n = 0
 
         async def counted() -> Message:
