@@ -38,15 +38,15 @@ from model.ops.collectives import join
 device, _ = resolve("npu", "bfloat16")
 with tempfile.TemporaryDirectory() as folder:
     ranks = join(0, 1, Path(folder, "meeting"), device)
-x = torch.arange(4.0, device=device)
-total, joined = ranks.all_reduce(x), ranks.all_gather(x[None])
-dist.broadcast(x, 0)
-dist.barrier()
-beside = dist.new_group([0], backend="gloo")
-y = torch.ones(2)
-dist.all_reduce(y, group=beside)
-print(dist.get_backend(), dist.get_world_size(), total.tolist(), joined.tolist(), y.tolist())
-dist.destroy_process_group()
+    x = torch.arange(4.0, device=device)
+    total, joined = ranks.all_reduce(x), ranks.all_gather(x[None])
+    dist.broadcast(x, 0)
+    dist.barrier()
+    beside = dist.new_group([0], backend="gloo")
+    y = torch.ones(2)
+    dist.all_reduce(y, group=beside)
+    print(dist.get_backend(), dist.get_world_size(), total.tolist(), joined.tolist(), y.tolist())
+    dist.destroy_process_group()
 """
 
 
