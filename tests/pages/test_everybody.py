@@ -63,7 +63,7 @@ def test_long_chats_stay_fluid(demo: RunningServer, opened: Open, chromium: Any,
         page.fill("#max_tokens", "1")
         for turn in range(29):
             ask(page, "What is this?", *([tmp_path / "x.jpg"] if turn < 20 else []), n=turn + 1)
-        page.fill("#max_tokens", "300")
+        page.fill("#max_tokens", "900")
         page.route("**/chat", lambda route: route.continue_(post_data=endless_of(route.request.post_data)))
         chromium.start_tracing(
             page=page, path=str(tmp_path / "trace.json"), categories=["devtools.timeline", "v8.execute", "toplevel"]
@@ -91,5 +91,5 @@ def endless_of(body: str) -> str:
     """The last question alone: what the model computes does not matter here."""
     asked = json.loads(body)
     return json.dumps(
-        {"inputs": asked["inputs"], "parameters": {"max_tokens": 300, "ignore_eos": True}, "stream": True}
+        {"inputs": asked["inputs"], "parameters": {"max_tokens": 900, "ignore_eos": True}, "stream": True}
     )
