@@ -25,8 +25,8 @@ def things(inks: tuple[Any, Any], mode: str, off: int = 0) -> Image.Image:
     """A disc and a square, moved by `off` pixels; FINE times too large."""
     picture = Image.new(mode, (WIDTH * FINE, HEIGHT * FINE))
     draw = ImageDraw.Draw(picture)
-    draw.ellipse([(edge + off) * FINE for edge in (60, 140, 230, 310)], fill=inks[0])
-    draw.rectangle([(edge + off) * FINE for edge in (410, 200, 560, 350)], fill=inks[1])
+    draw.ellipse([(edge + off) * FINE for edge in (50, 60, 240, 250)], fill=inks[0])
+    draw.rectangle([(edge + off) * FINE for edge in (340, 260, 490, 410)], fill=inks[1])
     return picture.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
 
 

@@ -16,7 +16,9 @@ from tests.pages.steps import MEDIA, ask, ended
 pytestmark = pytest.mark.pages
 
 MODEL = {"data": [{"id": "canned", "architecture": {"input_modalities": ["text", "image", "audio"]}}]}
-ANSWER = 'data: {"id": "chat-1", "text": "words", "finish_reason": "stop"}\n\ndata: [DONE]\n\n'
+USAGE = {"prompt_tokens": 7, "completion_tokens": 21, "timings": {"prefill": 1.0, "decode": 2.0}}
+EVENTS = [{"id": "chat-1", "text": "words", "finish_reason": "stop"}, {"id": "chat-1", "usage": USAGE}]
+ANSWER = "".join(f"data: {json.dumps(event)}\n\n" for event in EVENTS) + "data: [DONE]\n\n"
 COPY_BOTH = """async ([name, words]) => {
     const picture = await (await fetch(name)).blob();
     const types = words === null ? {} : {"text/plain": words};
@@ -51,7 +53,8 @@ class Handler(SimpleHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.answer(ANSWER, "text/event-stream")
+        timed = self.headers["X-Pixelferry-Timings"] == "1"
+        self.answer(ANSWER if timed else ANSWER.replace("timings", "nothing"), "text/event-stream")
 
     def answer(self, text: str, kind: str) -> None:
         self.send_response(200)
@@ -185,3 +188,11 @@ def test_previews_are_released_and_earlier_ones_stay(canned: Canned, opened: Ope
         assert page.evaluate(made) == 1 and page.locator("#chosen img").count() == 1
         page.locator("#fresh").click()
         assert page.evaluate(made) == 0
+
+
+def test_tokens_a_second_are_the_servers(canned: Canned, opened: Open) -> None:
+    """All events of this answer come at once."""
+    with opened(canned[0]) as page:
+        ask(page, "Hello")
+        assert "first after 0." in page.locator("li.model .facts").inner_text()
+        assert page.locator("li.model .facts").inner_text().endswith("then 10.0 a second")
