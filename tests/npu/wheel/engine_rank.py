@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from configs.serve import EngineConfig
+from configs.serve import Device, EngineConfig
 from model.device import free_bytes
 from model.engine import kv_cache_size, loop
 from model.engine.engine import Engine
@@ -40,7 +40,7 @@ MODEL_LEN = 512  # tokens
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     path: str
-    device: str = "npu"  # "cpu": ring 0, whose ranks meet over gloo
+    device: Device = "npu"  # "cpu": ring 0, whose ranks meet over gloo
     graphs: bool = False
     ranks: int = RANKS  # 1: rank 0 alone
     requests: tuple[str, ...] = ()  # of `requests_for`; none: all
@@ -185,7 +185,7 @@ def _count_steps(patch: pytest.MonkeyPatch, rank: int) -> list[Step]:
 @cache
 def _joined(rank: int, root: Path, kind: str) -> Ranks:
     """There is one group of NPUs in a process."""
-    return join(rank, RANKS, root / f"meeting-{kind}", torch.device(kind, rank if kind == "npu" else None))
+    return join(rank, RANKS, root / f"meeting-{kind}", torch.device(kind, rank if kind == "npu" else 0))
 
 
 def _ring0(device: torch.device, dtype: torch.dtype, *, checks: bool = False, ranks: Ranks) -> NpuOps:

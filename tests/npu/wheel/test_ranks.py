@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import pytest
@@ -44,7 +45,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], S
         jobs[family, RING0] = Job(family=family, path=path, device="cpu")
         jobs[family, ALONE] = Job(family=family, path=path, device="cpu", ranks=1, requests=("text",))
     few = Job(family=TESTED[0], path=jobs[TESTED[0], RING0].path, requests=FEW)
-    more = {
+    more: dict[str, dict[str, Any]] = {
         RING0: {"device": "cpu"}, SMALL: {"free_mib": MIB},
         REFUSED: {"graphs": True, "fault": str(fault)},
         LATE: {"planted": True}, LATE_GRAPHS: {"planted": True, "graphs": True},
