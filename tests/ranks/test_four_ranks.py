@@ -50,7 +50,7 @@ def test_three_do_not_share_the_embedded_model(shm_root: Path, tmp_path: Path) -
     root = shm_root.with_name(f"{shm_root.name}-of-3")
     with running(None, root, tmp_path, "--tensor-parallel", "3", "--workers", "1", wait=False) as server:
         assert until("it ends", lambda: server.process.poll() is not None, 90)
-        told = "config.json: 3 ranks do not share 512 inner channels of the MLP evenly (ranks that share all: 1, 2)"
+        told = "config.json: 3 ranks do not share 2 heads of keys and values evenly (ranks that share all: 1, 2)"
         assert (server.out + server.err).count(told) == 1 and server.process.returncode == 1
         assert "Traceback" not in server.err and "ready" not in server.out
     assert not root.exists()
