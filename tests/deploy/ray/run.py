@@ -58,7 +58,19 @@ def main(args: Sequence[str]) -> int:
         print(f"SKIPPED: the tests of Ray Serve: {lacking}")
         return 0
     # Warnings are Ray's own here: what the service itself warns of is seen by `make test`.
-    own = ["-m", "ray and not long", "-n", "0", "-W", "ignore", "-p", "no:cacheprovider", "tests/deploy/ray"]
+    own = [
+        "-m",
+        "ray and not long",
+        "-n",
+        "0",
+        "-o",
+        "faulthandler_timeout=0",
+        "-W",
+        "ignore",
+        "-p",
+        "no:cacheprovider",
+        "tests/deploy/ray",
+    ]
     command = [*UNSHARE, "bash", "-c", INSIDE, "bash", str(PYTHON), "-m", "pytest", *own, *args]
     return subprocess.run(command, cwd=REPO, env={**os.environ, **ENVIRONMENT}, check=False).returncode
 
