@@ -26,7 +26,7 @@ help:
 	@echo "make vllm-tests           vLLM's own HTTP tests, unchanged, against running servers"
 	@echo "make pages                the page at / in Chromium, where there is one"
 	@echo "make exam                 the independent exam of the embedded model through a running server (ARGS=\"--base-url URL\")"
-	@echo "make test-ray             the service on a cluster of Ray with two nodes (needs root: namespaces)"
+	@echo "make test-ray             the service on a cluster of Ray with three nodes (needs root: namespaces)"
 	@echo "make long                 the tests that take longer"
 	@echo "make check                formatting, lint, types, import law, docs map, wheels of the pins"
 	@echo "make fmt                  format, and mend what ruff can"
