@@ -37,6 +37,7 @@ ENVIRONMENT = {
     "RAY_health_check_failure_threshold": "3",
     "RAY_worker_register_timeout_seconds": "300",
     "RAY_agent_register_timeout_ms": "180000",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
 }
