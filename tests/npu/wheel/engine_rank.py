@@ -93,24 +93,25 @@ def _done(job: Job, rank: int, root: Path) -> RankSaid:
             return RankSaid()
         steps = _count_steps(patch, rank)
         start = _start(job, rank, root)
+        link = open_link(start)
         try:
-            return _lead(job, start, root, steps) if rank == 0 else _follow(start, patch, steps)
+            return _lead(job, start, root, steps, link) if rank == 0 else _follow(start, patch, steps, link)
         except RuntimeError as error:
             return RankSaid(error=str(error))
+        finally:
+            if link is not None:
+                link.close()
 
 
-def _lead(job: Job, start: StartEngine, root: Path, steps: list[Step]) -> RankSaid:
+def _lead(job: Job, start: StartEngine, root: Path, steps: list[Step], link: RankLink | None) -> RankSaid:
     said = Said(events={}, logits=[], cut_media=0, mixed=0, preemptions=0)
     requests = requests_for(FAMILIES[job.family])
     requests = {name: requests[name] for name in job.requests or requests}
     with engine_harness_at(Path(job.path), Path(start.shm_root)) as harness, pytest.MonkeyPatch.context() as patch:
-        link = open_link(start)
-        engine, ready = loop.load(start, link=link)
+        engine, _ = loop.load(start, link=link)
         steps.clear()
         record(said, patch)
         _run(engine, harness, requests)
-        if link is not None:
-            link.close()
     torch.save([logits.cpu() for logits in said.logits], root.with_suffix(".pt"))
     size = engine.size
     return RankSaid(
@@ -136,7 +137,7 @@ class _Unheard:
     def say(self, what: object) -> None: ...
 
 
-def _follow(start: StartEngine, patch: pytest.MonkeyPatch, steps: list[Step]) -> RankSaid:
+def _follow(start: StartEngine, patch: pytest.MonkeyPatch, steps: list[Step], link: RankLink | None) -> RankSaid:
     made: list[Runner] = []
     real = Runner.__init__
 
@@ -147,7 +148,7 @@ def _follow(start: StartEngine, patch: pytest.MonkeyPatch, steps: list[Step]) ->
     patch.setattr(Runner, "__init__", noted)
     unheard: Any = _Unheard()
     with pytest.raises(ChannelClosed):
-        loop.follow(unheard, start, unheard, open_link(start))
+        loop.follow(unheard, start, unheard, link)
     (runner,) = made
     return RankSaid(layers=runner._model.kv.layers, blocks=runner._size.n_blocks, bound=runner._size.bound, steps=steps)
 

@@ -36,7 +36,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], S
     """By family and way."""
     root = tmp_path_factory.mktemp("r")
     fault = root / "fault"
-    fault.write_text("aclmdlRICaptureBegin 207008 1\n")
+    fault.write_text("aclmdlRICaptureTaskGrpBegin 207008 1\n")
     jobs: dict[tuple[str, str], Job] = {}
     for family in TESTED:
         path = str(FAMILIES[family].write(root / family))
