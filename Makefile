@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test faults families ranks test-npu layouts clients contract vllm-tests pages exam exam-tests test-ray long check fmt docs wheels embedded media resaved known bench-preprocess
+.PHONY: help venv serve test proofs faults families ranks test-npu layouts clients contract vllm-tests pages exam exam-tests test-ray long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make ranks                models over several processes that hold a part each, against one"
 	@echo "make test-npu             the NPU operators on the real torch_npu, two versions, over a stub of the driver"
 	@echo "make layouts              a server of every published layout, against transformers"
+	@echo "make proofs               make faults, families, ranks and layouts in one run, as CI has them"
 	@echo "make clients              what others wrote (OpenAI's SDK, LangChain, LiteLLM ...) against a running server"
 	@echo "make contract             schemathesis asks a running server thousands of questions from its OpenAPI document"
 	@echo "make vllm-tests           vLLM's own HTTP tests, unchanged, against running servers"
@@ -75,7 +76,11 @@ ranks: $(STAMP)
 	$(BIN)/python -m pytest -m ranks --numprocesses 2 --dist loadfile $(ARGS)
 
 layouts: $(STAMP)
-	$(BIN)/python -m pytest -m served --numprocesses 2 --dist load $(ARGS)
+	$(BIN)/python -m pytest -m served --numprocesses 2 --dist loadfile $(ARGS)
+
+# `faults`, `families`, `ranks` and `layouts` in one run: tests are collected once, and no process waits for the other at the end of each.
+proofs: $(STAMP)
+	$(BIN)/python -m pytest -m "faults or matrix or families or ranks or served" --numprocesses 2 --dist loadfile $(ARGS)
 
 # Each client's own environment: they ask for different versions of the same packages.
 CLIENTS := agents anthropic instructor litellm llama_index

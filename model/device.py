@@ -35,6 +35,10 @@ class DeviceError(Exception):
     """The requested device or dtype is not available; the message says what to do."""
 
 
+class TooFewNPUs(DeviceError):
+    """There are NPUs, and fewer than ranks: none of these goes on without one."""
+
+
 def resolve(device: Device, dtype: Dtype, *configs: ConfigSection, rank: int = 0) -> tuple[torch.device, torch.dtype]:
     """Raises DeviceError, and CheckpointError for a dtype in `configs` that is not supported.
 
@@ -85,6 +89,11 @@ def with_step_of(device: torch.device, config: EngineConfig) -> EngineConfig:
 def embedding_bytes(config: EngineConfig) -> int:
     """Most bytes of embeddings that a device holds beside the medium that is being encoded; host memory holds all."""
     return min(EMBEDDINGS, config.embedding_bytes)
+
+
+def share_of(setting: str, config: EngineConfig) -> str:
+    """How the setting is named where one rank's part of it is shown."""
+    return setting if config.tensor_parallel == 1 else f"{setting} / {config.tensor_parallel}"
 
 
 def free_bytes(device: torch.device) -> int:
@@ -158,6 +167,8 @@ def _best(rank: int) -> torch.device:
     if importlib.util.find_spec("torch_npu") is not None:
         try:
             return _npu(rank)
+        except TooFewNPUs:
+            raise
         except DeviceError as error:
             log.warning("%s; --device auto goes on without an NPU", error)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -183,7 +194,7 @@ def _npu(rank: int) -> torch.device:
             "/dev/davinci*, and ASCEND_RT_VISIBLE_DEVICES must not hide it"
         )
     if rank and rank >= npu.device_count():
-        raise DeviceError(
+        raise TooFewNPUs(
             f"--tensor-parallel asks for {rank + 1} NPUs or more, and torch_npu sees {npu.device_count()}: "
             "ASCEND_RT_VISIBLE_DEVICES must name so many"
         )

@@ -18,5 +18,5 @@ def raise_descriptor_limit() -> int:
 
 def connections_at_once(config: ServeConfig, descriptors: int) -> int:
     """What `descriptors` leave beside the server's own, and the sockets of its children, of what was asked for."""
-    room = max(1, descriptors - OWN - 2 * (config.workers + 1))
+    room = max(1, descriptors - OWN - 2 * (config.workers + config.engine.tensor_parallel))
     return min(config.http.max_connections, room)

@@ -73,7 +73,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                         f"at most {threads.n} ({threads.reason}), {config.workers}, one for texts, one for pictures"
                         f"{', one process that fetches' if config.fetch.domains else ''}",
                     ),
-                    *_ranks(config),
+                    *_ranks(config, threads),
                     ("shared memory", f"{root}, {pool_note(config.shm.pool_bytes, pool_bytes)}"),
                     ("media from", roots),
                     ("media by URL from", _hosts(config.fetch)),
@@ -106,9 +106,17 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
     )
 
 
-def _ranks(config: ServeConfig) -> Iterator[tuple[str, str]]:
-    if (n := config.engine.tensor_parallel) > 1:
-        yield "--tensor-parallel", f"{n} processes hold a part of the model each; of a CPU's threads {n} parts"
+def _ranks(config: ServeConfig, threads: Threads) -> Iterator[tuple[str, str]]:
+    """What is said of the whole server, and what each of its ranks has of it."""
+    if (n := config.engine.tensor_parallel) == 1:
+        return
+    cache = config.engine.kv_cache_bytes
+    parts = [
+        f"{size(config.engine.embedding_bytes // n)} of --embedding-mib",
+        *([] if cache is None else [f"{size(cache // n)} of --kv-cache-mib"]),
+        f"on a CPU {threads.of_each(n)} of {threads.n} threads",
+    ]
+    yield "--tensor-parallel", f"{n} processes, each with a part of the model, {', '.join(parts)}"
 
 
 def _connections(http: HttpConfig) -> Iterator[tuple[str, str]]:
@@ -137,7 +145,9 @@ def _kept(config: ServeConfig) -> str:
         return "off: the same medium is encoded again"
     has_keys = config.http.api_keys or config.http.api_key_file
     whom = "each API key alone" if has_keys and config.http.cache_scope == "key" else "all clients"
-    return f"encoder outputs stay for {whom}, within {size(config.engine.embedding_bytes)} (--embedding-mib)"
+    n = config.engine.tensor_parallel
+    where = "--embedding-mib" if n == 1 else f"--embedding-mib / {n}, for each rank keeps all of them"
+    return f"encoder outputs stay for {whom}, within {size(config.engine.embedding_bytes // n)} ({where})"
 
 
 def _hosts(fetch: FetchConfig) -> str:

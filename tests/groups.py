@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 E2E = "tests/e2e/"
+APART = f"{E2E}test_layouts.py"  # a server for each test: none is shared
 # Where servers of session scope are asked for: by the file's name, the server that most of its tests use.
 SERVERS = {
     **dict.fromkeys(("test_audio.py", "test_audio_refused.py", "test_families.py", "test_parity.py"), "omni"),
@@ -34,8 +35,10 @@ def scheduling(config: pytest.Config, log: Any) -> Any:
 
 
 def group_of(nodeid: str) -> str:
-    """The name of a shared server, or a file."""
+    """The name of a shared server, or a file, or one test of a file whose tests share nothing."""
     path = nodeid.partition("::")[0]
+    if path == APART:
+        return nodeid
     return SERVERS.get(path.removeprefix(E2E), path)
 
 

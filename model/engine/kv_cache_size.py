@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from configs.checkpoint import CheckpointError
 from configs.machine import free_host_bytes
 from configs.serve import GIB, EngineConfig
-from model.device import block_size, embedding_bytes, free_bytes
+from model.device import block_size, embedding_bytes, free_bytes, share_of
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import StartEngine
 from model.engine.profile import Profile, profile_on_device
@@ -58,8 +58,8 @@ def size_on_device(
     most = cache_size(spec, itemsize, config, max_model_len, on_device(free, config), reserved=reserved)
     if most.nbytes > free:  # only a size by name can be
         raise CacheTooLarge(
-            f"--kv-cache-mib: {_gib(most.nbytes)} of KV cache are more than the {_gib(free)} that the device has free "
-            "with the weights loaded: lower it, or leave it away"
+            f"{share_of('--kv-cache-mib', config)}: {_gib(most.nbytes)} of KV cache are more than the {_gib(free)} "
+            "that the device has free with the weights loaded: lower it, or leave it away"
         )
     profile = profile_on_device(model, trial_size(agree(most), config), config, start.largest)
     left = on_device(free_bytes(model.device), config, profile)
@@ -134,8 +134,9 @@ def trial_size(most: CacheSize, config: EngineConfig) -> CacheSize:
 def _allowed(config: EngineConfig, memory: FreeMemory | None) -> tuple[int, str, str]:
     """Bytes, the setting that says so, and what to do where they are too few."""
     if config.kv_cache_bytes is not None:
-        return config.kv_cache_bytes, "--kv-cache-mib", ""
-    found = memory or FreeMemory(nbytes=free_host_bytes() // config.tensor_parallel)
+        return config.kv_cache_bytes, share_of("--kv-cache-mib", config), ""
+    n = config.tensor_parallel
+    found = memory or FreeMemory(nbytes=free_host_bytes() // n, words="free" if n == 1 else "free for each rank")
     share = found.share if config.kv_cache_share is None else config.kv_cache_share
     return int(found.nbytes * share), f"--kv-cache-share {share:g} of {_gib(found.nbytes)} {found.words}", found.remedy
 

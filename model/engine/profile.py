@@ -46,7 +46,7 @@ def memory_rows(
 ) -> tuple[MemoryRow, ...]:
     """profile: None on a CPU, where nothing is measured, and embeddings are one copy."""
     weights, cache = ("weights", weight_bytes, "--dtype"), ("KV cache", size.nbytes, size.bound)
-    most, setting = config.embedding_bytes, "--embedding-mib"
+    most, setting = config.embedding_bytes, device.share_of("--embedding-mib", config)
     if profile is None:
         return weights, cache, ("embeddings, at most", most, setting)
     here = device.embedding_bytes(config)

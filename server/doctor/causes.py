@@ -16,6 +16,7 @@ _CAUSES: Mapping[str, tuple[str, ...]] = {
     "CANN parts": ("CANN", "ASCEND_OPP_PATH"),
     "CANN libraries": ("CANN", "CANN paths"),
     "operators": ("CANN", "ASCEND_OPP_PATH", "CANN parts"),
+    "cards": ("card", "NPUs"),
     "chip": (
         "CANN", "CANN paths", "CANN libraries", "driver", "driver libraries", "NPUs", "device files", "rights", "card",
     ),

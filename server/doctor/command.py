@@ -22,7 +22,7 @@ from configs.logs import LogConfig
 from configs.serve import Device, ServeConfig
 from configs.setting import SettingsError
 from configs.settings import child_env, load_config
-from server.doctor import ascend, card, cpu, devices, limits, places, variables
+from server.doctor import ascend, card, cpu, devices, hccl, limits, places, variables
 from server.doctor.causes import with_causes
 from server.doctor.finding import Finding, skip
 from server.doctor.machine import DiskSpace, Machine, Tries
@@ -60,18 +60,21 @@ def doctor(argv: Sequence[str]) -> int:
 
 def examine(machine: Machine, config: ServeConfig) -> list[Finding]:
     """All findings on a machine, for a server of `config`."""
-    device = config.engine.device
+    device, ranks = config.engine.device, config.engine.tensor_parallel
     npu = device == "npu" or (device == "auto" and (bool(devices.cards(machine)) or ascend.traces(machine)))
     if npu:
-        answer = None if machine.card is None else machine.card()
+        answer = None if machine.card is None else machine.card(ranks)
         found = [
             *ascend.findings(machine),
-            *devices.findings(machine, config.engine.tensor_parallel),
-            *card.findings(answer),
+            *devices.findings(machine, ranks),
+            *card.findings(answer, ranks),
         ]
         if answer is not None and answer.soc:
             found.append(ascend.operators(machine, answer.soc))
-        found = with_causes([*found, *variables.findings(machine.variables, config.engine.graphs)])
+        found += variables.findings(machine.variables, config.engine.graphs)
+        if ranks > 1:
+            found += [*hccl.findings(machine, config), cpu.cores(machine, config, npu)]
+        found = with_causes(found)
     elif device == "auto":
         found = [skip("NPU", "no card, driver, CANN or torch_npu here; --device npu says what one needs")]
     else:
@@ -96,7 +99,7 @@ def look(device: Device) -> tuple[dict[str, str], list[tuple[str, str]]]:
 def this_machine() -> Machine:
     env = child_env({})
     tries = Tries(writing=_cannot_write, listening=_cannot_listen)
-    return dataclasses.replace(tree(Path("/"), env), card=lambda: card.ask(env), tries=tries)
+    return dataclasses.replace(tree(Path("/"), env), card=lambda wanted: card.ask(env, wanted), tries=tries)
 
 
 def tree(root: Path, env: Mapping[str, str]) -> Machine:

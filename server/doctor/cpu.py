@@ -1,5 +1,6 @@
-"""Looks at what a server computes with where it takes no NPU: torch, memory, cores."""
+"""Looks at what a server computes with where it takes no NPU: torch, memory, cores; and at the cores of ranks."""
 
+import math
 from collections.abc import Iterator
 
 from configs.checkpoint import CheckpointError
@@ -7,14 +8,16 @@ from configs.machine import free_host_bytes, usable_cores
 from configs.serve import MIB, ServeConfig
 from server.doctor.finding import Finding, fail, ok, skip, warn
 from server.doctor.machine import Machine
+from server.thread_limit import choose_threads
 
+_OF_A_RANK = 2  # cores that one on an NPU keeps busy: torch_npu launches what it prepares from a thread of its own
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 def findings(machine: Machine, config: ServeConfig) -> Iterator[Finding]:
     yield _torch(machine)
     yield _memory(machine, config)
-    yield _cores(machine)
+    yield cores(machine, config, npu=False)
 
 
 def _torch(machine: Machine) -> Finding:
@@ -38,9 +41,11 @@ def _memory(machine: Machine, config: ServeConfig) -> Finding:
     folder = None if config.model.wanted else config.model.path
     files = [path for pattern in _WEIGHTS for path in folder.glob(pattern)] if folder else []
     weights = sum(path.stat().st_size for path in files)
+    ranks = config.engine.tensor_parallel
+    each = f", {free // ranks // MIB:,} MiB for each of {ranks} ranks," if ranks > 1 else ""
     said = (
-        f"{free // MIB:,} MiB free for {weights // MIB:,} MiB of weights and {config.shm.pool_bytes // MIB:,} MiB of "
-        "--shm-mib"
+        f"{free // MIB:,} MiB free{each} for {weights // MIB:,} MiB of weights and {config.shm.pool_bytes // MIB:,} "
+        "MiB of --shm-mib"
     )
     if free >= weights + config.shm.pool_bytes:
         return ok(check, said)
@@ -52,6 +57,23 @@ def _memory(machine: Machine, config: ServeConfig) -> Finding:
     )
 
 
-def _cores(machine: Machine) -> Finding:
+def cores(machine: Machine, config: ServeConfig, npu: bool) -> Finding:
+    """Those that a server of these settings may use, and what each of its ranks has of them."""
+    check, ranks = "cores", config.engine.tensor_parallel
     n, (_, quota) = len(machine.processors()), usable_cores(machine.root)
-    return ok("cores", f"{n}" if quota is None else f"{n}, and time for {quota:.1f} of them")
+    said = f"{n}" if quota is None else f"{n}, and time for {quota:.1f} of them"
+    if ranks == 1:
+        return ok(check, said)
+    whole = max(1, n if quota is None else min(n, math.floor(quota)))
+    if not npu:
+        threads = choose_threads(config.engine.threads, config.workers, n, quota)
+        said += f"; {threads.of_each(ranks)} of {threads.n} threads for each of {ranks} ranks"
+    wanted = (_OF_A_RANK if npu else 1) * ranks
+    if whole >= wanted:
+        return ok(check, said)
+    why = f"{_OF_A_RANK} for each: one prepares, one launches" if npu else "one for each: they wait for the slowest"
+    return warn(
+        check,
+        f"{said}; {ranks} ranks want {why}",
+        "Give it more (docker run --cpus, requests.cpu in Kubernetes), or lower --tensor-parallel.",
+    )

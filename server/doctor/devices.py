@@ -84,6 +84,12 @@ def _choice(machine: Machine, n_cards: int, wanted: int) -> Finding:
             f"{VISIBLE}={asked} names {', '.join(wrong) or 'nothing'}, and there are cards 0 to {n_cards - 1}",
             f"Set {VISIBLE} to one number from 0 to {n_cards - 1}, or leave it out; a container counts its own cards.",
         )
+    if wanted > 1 and (asked != ",".join(numbers) or sorted(set(map(int, numbers))) != list(map(int, numbers))):
+        return fail(
+            "card",
+            f"{VISIBLE}={asked!r}: CANN takes numbers that rise, with a comma and nothing else between them",
+            f"Set {VISIBLE}={','.join(map(str, sorted(set(map(int, numbers)))))}.",
+        )
     if len(numbers) < wanted:
         return _too_few(len(numbers), wanted)
     if len(numbers) > wanted > 1:

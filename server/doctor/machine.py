@@ -26,6 +26,8 @@ class Card:
     free: int = 0
     total: int = 0
     health: str = ""  # of every card that npu-smi lists: "OK", or which is not; empty where it says nothing
+    others: tuple["Card", ...] = ()  # those behind it that a server of several ranks takes
+    links: tuple[tuple[int, int, int], ...] = ()  # between two of them: how the runtime says that they are connected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ class Machine:
     variables: Mapping[str, str]
     package: Callable[[str], str | None]  # the version of an installed distribution
     disk_space: Callable[[Path], DiskSpace]  # raises OSError
-    card: Callable[[], Card] | None  # None: nothing runs on this tree of files
+    card: Callable[[int], Card] | None  # the first of so many; None: nothing runs on this tree of files
     tries: Tries | None = None  # None: as of `card`
 
     def path(self, name: str) -> Path:

@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping
 from server.doctor.finding import Finding, fail, ok, warn
 
 _TORCH, _TORCH_NPU = "PYTORCH_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF"
-# What the doctor reads. A value of the first is a number, a list of them or options; others hold paths.
+# What the doctor reads. A value of the first is a number, a list of them or options; others hold paths,
+# addresses or names of a host.
 _TOLD = (
     _TORCH, _TORCH_NPU, "TASK_QUEUE_ENABLE", "ASCEND_LAUNCH_BLOCKING", "STREAMS_PER_DEVICE", "CPU_AFFINITY_CONF",
-    "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES",
+    "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES", "HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT",
+    "HCCL_OP_EXPANSION_MODE", "HCCL_BUFFSIZE", "HCCL_WHITELIST_DISABLE", "HCCL_INTRA_PCIE_ENABLE",
+    "HCCL_INTRA_ROCE_ENABLE", "HCCL_IF_BASE_PORT", "HCCL_HOST_SOCKET_PORT_RANGE",
 )  # fmt: skip
 _NAMED = (
     "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_OPP_PATH", "ASCEND_AICPU_PATH", "TOOLCHAIN_HOME",
-    "LD_LIBRARY_PATH", "PYTHONPATH", "PATH", "TMPDIR", "TEMP", "TMP",
+    "LD_LIBRARY_PATH", "PYTHONPATH", "PATH", "TMPDIR", "TEMP", "TMP", "HCCL_IF_IP", "HCCL_SOCKET_IFNAME",
+    "HCCL_WHITELIST_FILE", "RANK_TABLE_FILE",
 )  # fmt: skip
 _PLAIN = re.compile(r"[\w.:,;=+ -]{0,100}")
 _EXCLUDED = ("max_split_size_mb", "garbage_collection_threshold")  # beside expandable_segments:True

@@ -108,7 +108,7 @@ def contracts() -> list[dict[str, Any]]:
 
 PROGRAMS: dict[str, set[str]] = {
     "loadtest": set(),
-    "doctor": {"descriptors", "logs"},
+    "doctor": {"descriptors", "logs", "thread_limit"},
     "selftest": {"children.processes", "children.stderr_relay", "usage", "engine_environment"},
 }
 

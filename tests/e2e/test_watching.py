@@ -20,6 +20,7 @@ from tests.e2e.collector import CollectorDouble, collecting
 from tests.e2e.conftest import Start
 from tests.e2e.faults import chat_body
 from tests.e2e.running import RunningServer, data_url, picture, until
+from tests.hostile.clients import connected, posted, say
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
@@ -85,10 +86,10 @@ def test_what_pods_are_scaled_by_counts_all_requests(server: RunningServer) -> N
         return load() == n
 
     assert load() == 0
-    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20000, "stream": True, "ignore_eos": True}
-    with ExitStack() as streams:
+    asked = posted("/chat", chat_body(stream=True))
+    with ExitStack() as clients:
         for n in range(3):
-            streams.enter_context(server.http.stream("POST", "/v1/chat/completions", json=body))
+            say(clients.enter_context(connected(server.url)), asked)  # a queued stream's head comes late
             until("it counts", partial(counts, n + 1))
     until("they ended", partial(counts, 0))
 

@@ -16,7 +16,7 @@ from model.weights import Weights
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.qwen2_vl import write_json
 
-SOME = 4  # starts of a family in `make test`
+SOME = 2  # starts of a family in `make test`
 
 
 def wrong_in(count: int, *names: str) -> list[dict[str, Any]]:

@@ -126,8 +126,9 @@ def test_embeddings_are_those_of_one_process_whoever_made_them(
 def test_both_ranks_are_shown_and_ready(servers: dict[int, RunningServer]) -> None:
     server = servers[2]
     assert len(server.children("engine")) == 2
-    assert "2 ranks from cpu on" in server.out and "2 processes hold a part of the model each" in server.out
+    assert "2 ranks from cpu on" in server.out and "2 processes, each with a part of the model, " in server.out
     assert "--tensor-parallel" not in servers[1].out
     for index in (0, 1):
         assert server.metric(f'child_state{{index="{index}",role="engine",state="up"}}') == 1
-    assert server.metric('children_up{role="engine"}') == 2
+    assert server.metric('children_up{role="engine"}') == server.metric('children{role="engine"}') == 2
+    assert "MiB of --embedding-mib" in server.out and "--embedding-mib / 2" in server.out

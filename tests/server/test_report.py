@@ -51,6 +51,18 @@ def test_the_memory_of_all_workers_counts_the_one_for_texts(tokenizer: BPETokeni
     assert "1 GiB of private memory of one worker; 5 with those for texts and pictures have at most 5 GiB" in text
 
 
+def test_what_each_of_several_ranks_has_is_said(tokenizer: BPETokenizer) -> None:
+    """Of what a setting gives to all of them; every rank keeps every embedding, so that one's part is what stays."""
+    assert "--tensor-parallel" not in said(tokenizer, ("image",)).replace("(--tensor-parallel)", "")
+    text = said(tokenizer, ("image",), "--tensor-parallel", "2", "--embedding-mib", "96", "--kv-cache-mib", "10")
+    [row] = [line for line in text.splitlines() if line.split()[0] == "--tensor-parallel"]
+    assert row.endswith(
+        "2 processes, each with a part of the model, 48 MiB of --embedding-mib, 5 MiB of --kv-cache-mib, on a CPU 1 of "
+        "2 threads"
+    )
+    assert "within 48 MiB (--embedding-mib / 2, for each rank keeps all of them)" in text
+
+
 @pytest.mark.parametrize("setting", LIMITS, ids=lambda setting: setting.name)
 def test_every_limit_is_printed_with_its_value(tokenizer: BPETokenizer, setting: Any) -> None:
     value = 7919 if setting.high > 7919 else 63

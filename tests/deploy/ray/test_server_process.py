@@ -16,10 +16,10 @@ from shm import default_root
 from tests.e2e.running import children_of, is_gone, until
 
 FLAGS = ("--device", "cpu", "--kv-cache-mib", "64", "--threads", "1", "--workers", "1")
-HOLDER = f"""
-import asyncio, os
+HOLDER = """
+import asyncio, os, sys
 from deploy.ray.server_process import start
-server = start({FLAGS!r}, "held" + str(os.getpid()))
+server = start(sys.argv[1:], "held" + str(os.getpid()))
 asyncio.run(server.ready())
 print("server", server.pid, flush=True)
 asyncio.run(asyncio.sleep(600))
@@ -49,14 +49,18 @@ def test_it_serves_until_it_is_told_to_end() -> None:
 
 
 @pytest.mark.faults
-def test_it_is_gone_with_its_holder() -> None:
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER], cwd=REPO, stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_it_is_gone_with_its_holder(ranks: int) -> None:
+    """With the process of every card that it has."""
+    command = [sys.executable, "-c", HOLDER, *FLAGS, "--tensor-parallel", str(ranks)]
+    holder = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None
         lines = iter(holder.stdout.readline, "")
         server = next(int(line.split()[1]) for line in lines if line.startswith("server "))
         family = [server, *children_of(server)]
-        assert len(family) > 2
+        commands = [Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in family]
+        assert sum(b"engine" in words for words in commands) == ranks
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()

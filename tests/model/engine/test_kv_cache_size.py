@@ -28,6 +28,18 @@ def test_stated_bytes() -> None:
     assert cache_size(SPEC, 2, CONFIG, 1000).n_blocks == 20
 
 
+def test_the_part_of_one_of_several_ranks_is_named_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a size by name, which the engine has divided by then, and of a share of the host's memory."""
+    monkeypatch.setattr("model.engine.kv_cache_size.free_host_bytes", lambda: 8 * GIB)
+    two = msgspec.structs.replace(CONFIG, tensor_parallel=2)
+    assert cache_size(SPEC, 4, two, 1000).bound == "--kv-cache-mib / 2"
+    share = msgspec.structs.replace(two, kv_cache_bytes=None, kv_cache_share=0.25)
+    size = cache_size(SPEC, 4, share, 1 << 24)
+    assert size.bound == "--kv-cache-share 0.25 of 4 GiB free for each rank" and size.nbytes == GIB
+    one = msgspec.structs.replace(share, tensor_parallel=1)
+    assert cache_size(SPEC, 4, one, 1 << 24).bound == "--kv-cache-share 0.25 of 8 GiB free"
+
+
 def test_padded_heads_are_counted() -> None:
     padded = dataclasses.replace(SPEC, cached_dim=64)
     assert padded.bytes_per_token(2) == 4 * SPEC.bytes_per_token(2)

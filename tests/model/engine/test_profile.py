@@ -148,6 +148,8 @@ def test_the_table_names_bytes_and_settings() -> None:
         ("weights", 77, "--dtype"), ("KV cache", 99, "--kv-cache-mib"),
         ("embeddings, at most", CONFIG.embedding_bytes, "--embedding-mib"),
     )  # fmt: skip
+    four = msgspec.structs.replace(CONFIG, tensor_parallel=4)
+    assert memory_rows(77, size, four, None)[2][2] == "--embedding-mib / 4"
 
 
 def test_the_table_of_a_device_shows_what_is_kept_for_all_of_it() -> None:

@@ -162,6 +162,8 @@ def test_a_death_ends_all_and_all_are_started_again(
         assert not set(first) & set(again)
         named = f"SIGKILL of engine rank {which}, process {victim.pid}" if which else "ended (SIGKILL)"
         assert [named in record.getMessage() for record in caplog.records if "starting another" in record.msg] == [True]
+        # Once for all of them: the alert asks how often a role's processes ended.
+        assert b'child_restarts_total{role="engine"} 1.0' in engine._metrics.render()
 
     with caplog.at_level(logging.ERROR, "pixelferry"):
         launcher = keep(SERVES, scenario, monkeypatch, tmp_path)

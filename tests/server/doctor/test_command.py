@@ -33,6 +33,15 @@ def test_a_whole_machine_lacks_nothing(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_server_of_several_ranks_is_looked_at_for_them(tmp_path: Path) -> None:
+    two = msgspec.structs.replace(config("npu").engine, tensor_parallel=2)
+    found = examine(whole(tmp_path), msgspec.structs.replace(CONFIG, engine=two))
+    assert [one.check for one in found if one.verdict != "ok"] == []
+    more = ["cards", "links", "HCCL", "HCCL ports", "user", "cores"]
+    assert [one.check for one in found if one.check in more] == more
+    assert not any(one.check in more for one in examine(whole(tmp_path), config("npu")))
+
+
 def test_device_auto_goes_on_without_an_npu(tmp_path: Path) -> None:
     """So a fault is a warning; and where nobody meant an NPU nothing is said about one."""
     machine = whole(tmp_path)
@@ -119,7 +128,7 @@ def test_one_cause_with_what_follows_below_it(tmp_path: Path, capsys: Captured) 
         whole(tmp_path), {"ASCEND_OPP_PATH": None, "ASCEND_HOME_PATH": None, "LD_LIBRARY_PATH": ""}
     )
     (tmp_path / "usr/local/Ascend/cann").symlink_to("cann-9.1.0")
-    found = examine(replace(machine, card=lambda: Card(trouble="the runtime cannot be loaded")), config("npu"))
+    found = examine(replace(machine, card=lambda wanted: Card(trouble="the runtime cannot be loaded")), config("npu"))
     faults = [(one.check, one.follows) for one in found if one.verdict == "fail"]
     assert faults == [("CANN", ""), ("CANN parts", "CANN"), ("CANN libraries", "CANN"), ("chip", "CANN")]
     assert as_table(found, "npu").endswith("\n1 fault")

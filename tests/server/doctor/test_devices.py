@@ -96,6 +96,9 @@ def test_the_card_that_is_taken(tmp_path: Path, asked: str, verdict: str, word: 
         (None, 2, "ok", "the first 2 of 2"),
         ("0,1", 2, "ok", "=0,1"),
         ("1", 2, "fail", "a server sees 1"),
+        ("1,0", 2, "fail", "CANN takes numbers that rise"),
+        ("0,0", 2, "fail", "CANN takes numbers that rise"),
+        ("0, 1", 2, "fail", "CANN takes numbers that rise"),
     ],
 )
 def test_an_engine_of_several_ranks_takes_as_many_cards(

@@ -77,6 +77,8 @@ def test_every_variable_that_the_doctor_reads_is_told() -> None:
     """Whatever stands in its code as a name of one."""
     code = "".join(path.read_text() for path in (REPO / "server" / "doctor").glob("*.py"))
     names = set(
-        re.findall(r'"((?:ASCEND|PYTORCH|STREAMS|TASK|CPU|LD|TOOLCHAIN)_[A-Z_]+|PATH|PYTHONPATH|TE?MP\w*)"', code)
+        re.findall(
+            r'"((?:ASCEND|HCCL|PYTORCH|RANK|STREAMS|TASK|CPU|LD|TOOLCHAIN)_[A-Z_]+|PATH|PYTHONPATH|TE?MP\w*)"', code
+        )
     )
     assert len(names) > 12 and told(dict.fromkeys(names, "1")).keys() == names

@@ -11,6 +11,7 @@ from server.doctor.machine import Card, DiskSpace, Machine, Tries
 CONFIG = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
 PACKAGES = {"torch": "2.10.0+cpu", "torch_npu": "2.10.0.post4"}
 CARD = Card(count=1, soc="Ascend910B3", free=61 * GIB, total=64 * GIB, health="OK")
+TWO_CARDS = replace(CARD, count=2, others=(Card(soc="Ascend910B3", free=60 * GIB, total=64 * GIB),), links=((0, 1, 1),))
 HOME = "/usr/local/Ascend/cann-9.1.0"
 VARIABLES = {
     "ASCEND_HOME_PATH": HOME,
@@ -28,6 +29,11 @@ FILES = {
     **{f"/dev/{name}": "" for name in ("davinci0", "davinci1", "davinci_manager", "devmm_svm", "hisi_hdc")},
     f"{HOME}/opp/built-in/op_impl/ai_core/tbe/kernel/ascend910b/ops_nn/kernel.o": "",
     "/dev/shm/other": "",
+    "/etc/passwd": "root:x:0:0:root:/root:/bin/sh\nserver:x:4321:4321::/:/usr/sbin/nologin\n",
+    "/proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n",
+    "/proc/sys/net/ipv4/ip_local_reserved_ports": "60000-60015\n",
+    "/sys/class/net/eth0/mtu": "1500\n",
+    "/sys/class/net/lo/mtu": "65536\n",
     "/proc/meminfo": "MemTotal: 9000000 kB\nMemAvailable: 8388608 kB\n",
     "/proc/self/limits": """\
 Limit                     Soft Limit           Hard Limit           Units
@@ -41,7 +47,8 @@ OURSELVES = 4321  # nobody's: so the group alone opens the nodes
 def status(*groups: int, uid: int = OURSELVES, capabilities: int = 0) -> str:
     """/proc/self/status of a process."""
     own = f"Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t{uid}\t{uid}\t{uid}\t{uid}\n"
-    return f"{own}Groups:\t{' '.join(map(str, groups))} \nCapEff:\t{capabilities:016x}\n"
+    cores = "Cpus_allowed_list:\t0-23\n"
+    return f"{own}Groups:\t{' '.join(map(str, groups))} \nCapEff:\t{capabilities:016x}\n{cores}"
 
 
 def whole(root: Path) -> Machine:
@@ -57,7 +64,7 @@ def whole(root: Path) -> Machine:
         variables=dict(VARIABLES),
         package=PACKAGES.get,
         disk_space=lambda path: DiskSpace(total=2 * GIB, free=2 * GIB),
-        card=lambda: CARD,
+        card=lambda wanted: CARD if wanted == 1 else TWO_CARDS,
         tries=Tries(writing=lambda folder: None, listening=lambda host, port: None),
     )
 
