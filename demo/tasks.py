@@ -129,8 +129,8 @@ def about_pair(asker: Asker, first: Picture, second: Picture, tasks: Sequence[st
 
 
 def about_clip(asker: Asker, clip: Clip, tasks: Sequence[str] = ()) -> Asked:
-    """Mostly which way it goes; also what it is that moves."""
-    task = asker.pick(tasks or ("motion", "motion", "motion", "moving_thing"))
+    """Which way it goes, or what it is that moves."""
+    task = asker.pick(tasks or ("motion", "moving_thing"))
     if task == "motion":
         return asker.ask("motion", say(clip.direction, asker.language))
     return asker.ask("moving_thing", say_thing(clip.shape, clip.colour, asker.language))
