@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test proofs faults families ranks test-npu layouts clients contract vllm-tests pages exam exam-tests test-ray long check fmt docs wheels embedded media resaved known bench-preprocess
+.PHONY: help venv serve test proofs faults families ranks test-npu test-npu-ranks layouts clients contract vllm-tests pages exam exam-tests test-ray long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make families             videos, deepstack and caches of single lines of models"
 	@echo "make ranks                models over several processes that hold a part each, against one"
 	@echo "make test-npu             the NPU operators on the real torch_npu, two versions, over a stub of the driver"
+	@echo "make test-npu-ranks       of these, models over two NPUs"
 	@echo "make layouts              a server of every published layout, against transformers"
 	@echo "make proofs               make faults, families, ranks and layouts in one run, as CI has them"
 	@echo "make clients              what others wrote (OpenAI's SDK, LangChain, LiteLLM ...) against a running server"
@@ -25,7 +26,7 @@ help:
 	@echo "make vllm-tests           vLLM's own HTTP tests, unchanged, against running servers"
 	@echo "make pages                the page at / in Chromium, where there is one"
 	@echo "make exam                 the independent exam of the embedded model through a running server (ARGS=\"--base-url URL\")"
-	@echo "make test-ray             the service on a cluster of Ray with two nodes (needs root: namespaces)"
+	@echo "make test-ray             the service on a cluster of Ray with three nodes (needs root: namespaces)"
 	@echo "make long                 the tests that take longer"
 	@echo "make check                formatting, lint, types, import law, docs map, wheels of the pins"
 	@echo "make fmt                  format, and mend what ruff can"
@@ -49,10 +50,13 @@ test: $(STAMP)
 
 # An environment for each version of torch_npu, apart from .venv, where `import torch` would fail with it.
 NPU_PAIRS := torch_npu-2.13.0 torch_npu-2.10.0.post4
-NPU_STUB := $(addprefix tests/npu/stub/,build.py names.py cann.c queues.c graphs.c)
+NPU_STUB := $(addprefix tests/npu/stub/,build.py names.py cann.c queues.c graphs.c hccl.c memory.c attention.c faults.c)
 
 test-npu: $(NPU_PAIRS:%=build/npu/%/.made)
 	$(BIN)/python -m tests.npu.run $(ARGS)
+
+test-npu-ranks: $(NPU_PAIRS:%=build/npu/%/.made)
+	$(BIN)/python -m tests.npu.run --only-ranks $(ARGS)
 
 build/npu/%/.installed: $(STAMP) tests/npu/install.py tests/npu/pairs.py
 	@echo "making build/npu/$*: downloads up to 1.1 GB, takes 1.7 to 2.7 GB of disk; 1 to 3 minutes"

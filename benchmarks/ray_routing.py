@@ -1,9 +1,9 @@
-"""Routing by content beside round robin and least in flight: what caches keep, and times to the first token.
+"""Routing by content beside round robin, Serve's own and least in flight: what caches keep, and times to a first token.
 
     serve run benchmarks.ray_routing:app                      # on a cluster with room for two replicas
-    python -m benchmarks.ray_routing [--url URL] [--rounds 5] [--pictures 12] [--questions 6] [--at-once 4]
+    python -m benchmarks.ray_routing [--url URL] [--rounds 5] [--pictures 8] [--questions 8] [--at-once 16]
 
-Questions about shared pictures in random order. In each round all three ways get the same questions about pictures of
+Questions about shared pictures in random order. In each round all ways get the same questions about pictures of
 which no replica has seen any, one way after another, at the same replicas: a header tells the router which way it is.
 Printed are medians over the rounds, least and greatest, and ratios to round robin of the same round. It runs where
 Ray is installed (docs/scaling.md).
@@ -20,17 +20,19 @@ from typing import Any
 
 import httpx
 import msgspec
+from ray.serve._private.request_router import PowerOfTwoChoicesRequestRouter
+from ray.serve.request_router import LocalityMixin
 
 from benchmarks.content_caches import Bodies
 from deploy.ray.app import Options, application
 from deploy.ray.router import ContentRouter
 
 WAY = "x-benchmark-way"
-WAYS = ("round_robin", "least_in_flight", "content")
+WAYS = ("round_robin", "power_of_two", "least_in_flight", "content")
 
 
-class RoutedByHeader(ContentRouter):
-    """One of three ways, as each request says."""
+class RoutedByHeader(LocalityMixin, ContentRouter):  # type: ignore[misc]  # the mixin is what Serve's own way asks
+    """One of these ways, as each request says; power_of_two is what Serve does where it is told nothing."""
 
     def initialize_state(self, by_content: bool = True) -> None:
         super().initialize_state(by_content)
@@ -39,6 +41,11 @@ class RoutedByHeader(ContentRouter):
     async def choose_replicas(self, candidate_replicas: list[Any], pending_request: Any = None) -> list[list[Any]]:
         request = pending_request.args[0]
         way = dict(request.headers).get(WAY.encode(), b"").decode()
+        if way == "power_of_two":
+            own: list[list[Any]] = await PowerOfTwoChoicesRequestRouter.choose_replicas(
+                self, candidate_replicas, pending_request
+            )
+            return own
         self._by_content = way == "content"
         ranks = await super().choose_replicas(candidate_replicas, pending_request)
         if way != "round_robin":
@@ -102,14 +109,15 @@ def shown(values: Sequence[float], digits: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
-    for name, default in (("--rounds", 5), ("--pictures", 12), ("--questions", 6), ("--at-once", 4)):
+    for name, default in (("--rounds", 5), ("--pictures", 8), ("--questions", 8), ("--at-once", 16)):
         parser.add_argument(name, type=int, default=default)
     given = parser.parse_args()
     hits: dict[str, list[float]] = {way: [] for way in WAYS}
     firsts: dict[str, list[float]] = {way: [] for way in WAYS}
     with httpx.Client(base_url=given.url, timeout=600) as http, ThreadPoolExecutor(given.at_once) as pool:
         for n in range(-1, given.rounds):  # the first one warms up
-            for way in (*WAYS[n % 3 :], *WAYS[: n % 3]):
+            first = n % len(WAYS)
+            for way in (*WAYS[first:], *WAYS[:first]):
                 # A salt of its own: no way finds what another one left, and the pictures are the same ones.
                 bodies = [{**one, "cache_salt": way} for one in questions(n + 1, given.pictures, given.questions)]
                 asked = [*pool.map(lambda body, way=way: ask(http, way, body), bodies)]

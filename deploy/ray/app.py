@@ -83,12 +83,7 @@ class Front:
         config = load_config(options.server).http
         hosts = None if options.allowed_hosts == "any" else frozenset((*options.allowed_hosts, *config.allowed_hosts))
         self._ingress = Ingress(
-            HandledReplicas(replicas),
-            max_body_bytes=config.max_body_bytes,
-            max_inflight_bytes=config.max_inflight_bytes,
-            hosts=hosts,
-            pages=page_answers() if config.page == "on" else {},
-            root_path=config.root_path,
+            HandledReplicas(replicas), config, hosts=hosts, pages=page_answers() if config.page == "on" else {}
         )
 
     async def __call__(self, request: Request) -> Response:

@@ -1,16 +1,18 @@
 """The ingress: the HTTP of one server over many replicas. Knows nothing of Ray."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 
 import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from configs.serve import HttpConfig
 from deploy.ray.affinity import digest_of
 from deploy.ray.answer import FirstFailed, ForwardedAnswer, no_replica
+from deploy.ray.bodies import Bodies
 from deploy.ray.forwarding import ForwardedRequest, Head, Piece, ReplicaFailed, Replicas, to_replica
 from deploy.ray.last_errors import merged_errors
 from deploy.ray.metrics import IngressMetrics, merged
@@ -19,7 +21,7 @@ from server.http.health import LOOK
 from server.http.middleware.addresses import LOCAL, check_host, client_of_address
 from server.http.responses import ClientGone, json_response, run_while_connected
 from server.request_context import RequestContext
-from server.requests.refusal import Refusal, body_too_large, overloaded
+from server.requests.refusal import Refusal
 
 FIRST_SECONDS = 60.0  # for any replica to take a request, as a server waits for its own children
 SECOND_SECONDS = 10.0  # for another one, once one has failed
@@ -32,20 +34,19 @@ class Ingress:
     """What the ingress knows beside the requests that run."""
 
     def __init__(
-        self, replicas: Replicas, *, max_body_bytes: int, max_inflight_bytes: int, hosts: frozenset[str] | None,
-        pages: Mapping[str, Response], root_path: str | None = None,
-    ) -> None:  # fmt: skip
-        """hosts: names by which clients may call this service, beside localhost; None: any.
+        self, replicas: Replicas, config: HttpConfig, *, hosts: frozenset[str] | None, pages: Mapping[str, Response]
+    ) -> None:
+        """config: that of each replica's server, for bodies and the prefix of paths.
 
-        pages: files for a browser by their paths; root_path: what a proxy leaves in front of a path.
+        hosts: names by which clients may call this service, beside localhost; None: any.
+        pages: files for a browser by their paths.
         """
         self._replicas = replicas
         self._metrics = IngressMetrics()
-        self._max_body = max_body_bytes
-        self._left_bytes = max_inflight_bytes
+        self._bodies = Bodies(config)
         self._hosts = None if hosts is None else LOCAL | hosts
         self._pages = pages
-        self._prefix = root_path
+        self._prefix = config.root_path  # what a proxy leaves in front of a path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI has it."""
@@ -64,8 +65,7 @@ class Ingress:
                 if (own := self._own(scope)) is not None:
                     await answer.say(await own(scope))
                     return
-                with self._held() as hold:
-                    body = await self._body(scope, receive, hold)
+                async with self._bodies.held(receive) as body:
                     await run_while_connected(self._twice(await _request(scope, body), answer), receive)
             except Refusal as refusal:
                 self._metrics.refused(refusal)
@@ -154,38 +154,6 @@ class Ingress:
                     await answer.break_off()
                     return
                 raise FirstFailed(taken_by) from failure
-
-    @contextmanager
-    def _held(self) -> Iterator[Callable[[int], None]]:
-        """Counts the bytes of one body while it is held. What it yields raises Refusal where there is no room."""
-        held = 0
-
-        def hold(nbytes: int) -> None:
-            nonlocal held
-            if nbytes > self._left_bytes:
-                raise overloaded("the bodies of unfinished requests take all memory for them", "bodies_full")
-            self._left_bytes -= nbytes
-            held += nbytes
-
-        try:
-            yield hold
-        finally:
-            self._left_bytes += held
-
-    async def _body(self, scope: Scope, receive: Receive, hold: Callable[[int], None]) -> bytes:
-        """All of it. Raises Refusal for one that is too large, or has no room now; ClientGone."""
-        body, more = bytearray(), True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            piece = message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(body) + len(piece) > self._max_body:
-                raise body_too_large(self._max_body)
-            hold(len(piece))
-            body += piece
-        return bytes(body)
 
 
 async def _request(scope: Scope, body: bytes) -> ForwardedRequest:

@@ -6,7 +6,7 @@ import httpcore2
 from ray import serve
 
 from deploy.ray.forwarding import ForwardedRequest, Head, Piece, ReplicaFailed
-from deploy.ray.server_process import ServerProcess, lowered, start
+from deploy.ray.server_process import SILENT_SECONDS, ServerProcess, lowered, start
 
 LOST = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
 
@@ -53,8 +53,11 @@ class Replica:
         return self._name, self._server.pid
 
     async def record_routing_stats(self) -> dict[str, bool]:
-        """What the router asks every second: a server whose engine hangs gets nothing while others work."""
-        return {"ready": await self._server.answers(b"/health/ready")}
+        """What the router asks every second: a server whose engine hangs gets nothing while others work.
+
+        A busy one keeps its conversations: it has time to say that it is ready.
+        """
+        return {"ready": await self._server.answers(b"/health/ready", SILENT_SECONDS)}
 
     async def check_health(self) -> None:
         """Raises ServerEnded: Serve then starts another replica. A server that lives mends its own children."""

@@ -1,5 +1,6 @@
 """Serve's request router for the replicas: by content, within a bound of load, and past the one that failed."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +14,16 @@ from deploy.ray.forwarding import ForwardedRequest
 class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installed where types are checked
     """Counts what this process has in flight at each replica: of several ingresses each knows its own share.
 
-    Serve itself keeps out replicas that are dead or have `max_ongoing_requests`, and asks the next.
+    Serve itself keeps out replicas that are dead or have `max_ongoing_requests`, and asks the next. It asks a replica
+    that got nothing for 10 s how much it has, and passes over one that is silent for so long:
     """
+
+    queue_len_response_deadline_s = 2.0  # Serve's own 0.1 s lost a conversation's cache wherever a processor was busy
 
     def initialize_state(self, by_content: bool = True) -> None:
         """by_content: else least in flight, whatever is asked."""
         self._by_content = by_content
         self._in_flight: Counter[str] = Counter()
-        self._routed: set[tuple[str, str]] = set()  # replica, and Serve's id of the request: what is counted
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -38,19 +41,16 @@ class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installe
         return [[usable[name]] for name in names]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
+        """The end is asked of the result: `on_request_completed` may come before this call, and for what never ran."""
         name = name_of(replica_id)
-        self._routed.add((name, pending_request.metadata.internal_request_id))
         self._in_flight[name] += 1
+        loop = asyncio.get_running_loop()
+        result.add_done_callback(lambda _: loop.call_soon_threadsafe(self._ended, name))  # from a thread of Ray's
 
-    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """Serve calls it for broadcasts and rejected requests, too, which it has not told as routed."""
-        routed = (name_of(replica_id), internal_request_id)
-        if routed not in self._routed:
-            return
-        self._routed.remove(routed)
-        self._in_flight[routed[0]] -= 1
-        if self._in_flight[routed[0]] <= 0:
-            del self._in_flight[routed[0]]
+    def _ended(self, name: str) -> None:
+        self._in_flight[name] -= 1
+        if self._in_flight[name] <= 0:
+            del self._in_flight[name]
 
 
 def name_of(replica_id: ReplicaID) -> str:

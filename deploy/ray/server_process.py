@@ -17,6 +17,7 @@ from deploy.ray.forwarding import Head, Headers
 from shm import default_root
 
 LOOK_SECONDS = 3.0  # for an answer that needs no work
+SILENT_SECONDS = 8.0  # without one a server hangs; sooner it may only be busy
 POLL_SECONDS = 0.1
 IDLE_SECONDS = 5.0  # a connection is kept: less than the load test waits before it counts what a server holds
 OURS = ("--host", "--port", "--url-file", "--shm-root", "--parent-descriptor", "--ssl-certfile", "--ssl-keyfile")
@@ -61,18 +62,18 @@ class ServerProcess:
         if (code := self._process.poll()) is not None:
             raise ServerEnded(f"the server of this replica ended with {code}")
 
-    async def answers(self, target: bytes) -> bool:
-        """Whether a GET is a 200 at once."""
+    async def answers(self, target: bytes, seconds: float = LOOK_SECONDS) -> bool:
+        """Whether a GET is a 200 by then."""
         try:
-            head, _ = await self.get(target, [(b"host", b"localhost")])
+            head, _ = await self.get(target, [(b"host", b"localhost")], seconds)
         except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException):
             return False
         return head.status == 200
 
-    async def get(self, target: bytes, headers: Headers) -> tuple[Head, bytes]:
+    async def get(self, target: bytes, headers: Headers, seconds: float = LOOK_SECONDS) -> tuple[Head, bytes]:
         """A short answer. Raises httpcore2's errors."""
-        seconds = dict.fromkeys(("connect", "read", "write", "pool"), LOOK_SECONDS)
-        request = httpcore2.Request("GET", self.url(target), headers=headers, extensions={"timeout": seconds})
+        each = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
+        request = httpcore2.Request("GET", self.url(target), headers=headers, extensions={"timeout": each})
         response = await self.connections.handle_async_request(request)
         try:
             body = await response.aread()

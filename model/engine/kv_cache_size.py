@@ -17,6 +17,7 @@ from model.engine.runner import reserved_for_graphs
 from model.engine.scheduling.step_budget import step_tokens
 from model.forward_batch import KVSpec
 from model.net.multimodal import MultimodalLM
+from model.staging.graphs import Refused
 
 HOST_SHARE = 0.5  # beside the cache lie activations, encoder peaks, embeddings, workers, page cache
 DEVICE_SHARE = 0.9  # all of these are measured or counted; a tenth is for what the allocator cannot join
@@ -46,12 +47,13 @@ def alone(size: CacheSize) -> CacheSize:
 
 
 def size_on_device(
-    model: MultimodalLM, start: StartEngine, max_model_len: int, agree: Callable[[CacheSize], CacheSize] = alone
-) -> tuple[CacheSize, Profile]:
+    model: MultimodalLM, start: StartEngine, max_model_len: int, agree: Callable[[CacheSize], CacheSize] = alone,
+    refused: Refused = str,
+) -> tuple[CacheSize, Profile]:  # fmt: skip
     """The cache that a device has room for. All other memory is measured first, over a smaller cache.
 
-    Weights are loaded. agree: on a size that every rank has room for; all measure the same steps then. Raises
-    CacheTooSmall, CacheTooLarge and DeviceError.
+    Weights are loaded. agree: on a size that every rank has room for; all measure the same steps then. refused: as
+    of `captured`. Raises CacheTooSmall, CacheTooLarge and DeviceError.
     """
     config, spec, itemsize = start.engine, model.kv, model.dtype.itemsize
     reserved, free = reserved_for_graphs(config, model.device), free_bytes(model.device)
@@ -61,7 +63,7 @@ def size_on_device(
             f"{share_of('--kv-cache-mib', config)}: {_gib(most.nbytes)} of KV cache are more than the {_gib(free)} "
             "that the device has free with the weights loaded: lower it, or leave it away"
         )
-    profile = profile_on_device(model, trial_size(agree(most), config), config, start.largest)
+    profile = profile_on_device(model, trial_size(agree(most), config), config, start.largest, refused)
     left = on_device(free_bytes(model.device), config, profile)
     return agree(cache_size(spec, itemsize, config, max_model_len, left, reserved=reserved)), profile
 

@@ -16,6 +16,7 @@ from model.engine.scheduling.step_budget import max_encoder_tokens, step_tokens
 from model.family import BOUNDS
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
+from model.staging.graphs import Refused
 
 # Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
 # log-probabilities, rows by chance, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
@@ -72,11 +73,12 @@ def _setting(kind: str, profile: Profile) -> str:
 
 
 def profile_on_device(
-    model: MultimodalLM, trial: CacheSize, config: EngineConfig, largest: Sequence[LargestItem]
+    model: MultimodalLM, trial: CacheSize, config: EngineConfig, largest: Sequence[LargestItem], refused: Refused = str
 ) -> Profile:
     """Run the largest items and two full steps over a cache of `trial`, which is free again afterwards.
 
-    Graphs are captured to see what they take; they know the trial's addresses and end with it. Raises DeviceError
+    Graphs are captured to see what they take; they know the trial's addresses and end with it. refused: as of
+    `captured`. Raises DeviceError
     for what the device cannot hold.
     """
     where = model.device
@@ -101,7 +103,7 @@ def profile_on_device(
     graphs = None
     if trial.reserved:
         with device.out_of_memory(where, "the graphs of decodes", "--max-seqs"):
-            graphs = device.lasting_bytes(where, functools.partial(captured, model, kv, trial, config))
+            graphs = device.lasting_bytes(where, functools.partial(captured, model, kv, trial, config, refused=refused))
     logits = min(config.max_seqs, step_tokens(config)) * model.vocab_size * torch.float32.itemsize
     return Profile(
         encoders=encoders,

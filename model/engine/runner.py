@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,14 +21,14 @@ from model.engine.encoding import Encoded, MediaEncoder
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
-from model.engine.ranks.link import CaptureMessage, FreeMessage, RankLink
+from model.engine.ranks.link import CaptureMessage, FreeMessage, RankLink, refused_anywhere
 from model.engine.sampling.sampler import sample, score, scored_tokens, tokens_of
 from model.engine.scheduling.step_budget import step_tokens
 from model.engine.sequence import Key, StoreKey
 from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore
-from model.staging.graphs import DecodeGraphs, Place, graph_module, is_refused, ladder, reserved_blocks
+from model.staging.graphs import DecodeGraphs, Place, Refused, graph_module, is_refused, ladder, reserved_blocks
 from model.staging.layout import ForwardArrays, Padding, forward_batch, forward_layout, packed_bytes
 from model.staging.packing import Field, Packer
 from model.staging.streams import Streams, open_streams
@@ -83,7 +84,8 @@ class Runner:
     def capture_graphs(self, config: EngineConfig) -> None:
         if self._link is not None and self._leads:
             self._link.broadcast(CaptureMessage())
-        self._graphs = captured(self._model, self._kv, self._size, config, self.packer)
+        refused = partial(refused_anywhere, self._link)
+        self._graphs = captured(self._model, self._kv, self._size, config, self.packer, refused)
 
     def padding_for(self, kv_lens: Sequence[int]) -> Padding | None:
         """The padding that brings a decode step to a captured size; None: the step is launched.
@@ -243,11 +245,12 @@ class Runner:
 
 def captured(
     model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, packer: Packer | None = None,
-    *, may_refuse: bool = True,
+    refused: Refused = str, *, may_refuse: bool = True,
 ) -> DecodeGraphs | None:  # fmt: skip
     """Graphs of decode steps over this cache, None where there are none. packer: of the steps; None: only to try.
 
-    may_refuse: a device that refuses them is served without, and the log says so; else its RuntimeError is raised.
+    refused: of ranks that capture together, as of DecodeGraphs. may_refuse: a device that refuses them is served
+    without, and the log says so; else its RuntimeError is raised.
     """
     module = graph_module(model.device)
     if not config.graphs or module is None:
@@ -256,7 +259,7 @@ def captured(
     place = Place(n_blocks=size.n_blocks, reserved=size.reserved, block_size=size.block_size, width=width)
     packer = packer or Packer(open_streams(model.device), _packed_bytes(step_tokens(config), rows, width))
     try:
-        return DecodeGraphs(model, kv, packer, place, ladder(min(rows, size.n_blocks)), module)
+        return DecodeGraphs(model, kv, packer, place, ladder(min(rows, size.n_blocks)), module, refused)
     except RuntimeError as error:
         if not (may_refuse and is_refused(error)):
             raise

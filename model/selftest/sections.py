@@ -26,6 +26,8 @@ from model.selftest.measured.encoder import PATCHES, check_encoder
 from model.selftest.measured.masks import check_masks
 from model.selftest.measured.matmul import ROWS, SIZES, check_matmul
 from model.selftest.measured.profiler import check_profile
+from model.selftest.measured.ranks import SIZES as RANK_SIZES
+from model.selftest.measured.ranks import check_ranks
 from model.selftest.models import check_given, check_models, one_request
 from model.selftest.operators import DTYPES, all_cases, check_operators, specification
 from model.selftest.points import check_float32, check_points
@@ -43,6 +45,7 @@ class Work:
     device: torch.device
     quick: bool
     checkpoint: Path | None = None  # of the section "given"
+    ranks: int = 1  # of the section "ranks"
 
     @property
     def kind(self) -> Device:
@@ -158,6 +161,11 @@ def _given(work: Work) -> None:
     check_given(work.tell, work.checkpoint, work.kind, work.tokens)
 
 
+def _ranks(work: Work) -> None:
+    n_sizes = 3 if work.small else len(RANK_SIZES)
+    check_ranks(work.tell, work.device, work.kind, work.ranks, n_sizes, work.repeats)
+
+
 def _stale(work: Work) -> None:
     check_stale(work.tell, load_ops(work.device, torch.bfloat16, checks=True))
 
@@ -169,7 +177,7 @@ def _models(work: Work) -> None:
 SECTIONS: Mapping[str, Callable[[Work], None]] = {
     "known": _known, "operators": _operators, "profile": _profile, "graphs": _graphs, "contexts": _contexts,
     "copies": _copies, "matmul": _matmul, "nz": _nz, "encoder": _encoder, "models": _models, "given": _given,
-    "points": _points, "stale": _stale,
+    "points": _points, "ranks": _ranks, "stale": _stale,
 }  # fmt: skip
 
 

@@ -10,9 +10,10 @@ import bisect
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,6 +36,10 @@ _ARRAYS = ("ids", "slots", "sample_rows", "block_tables")  # of a batch: those t
 def is_refused(error: RuntimeError) -> bool:
     """Whether a device that captures no graphs said so: launched one by one its steps may run all the same."""
     return type(error) is RuntimeError and _REFUSED.search(str(error)) is not None
+
+
+Refused = Callable[[str], str]
+"""What this device refused, or "" -> what any rank's device refused, or ""."""
 
 
 class GraphError(RuntimeError):
@@ -70,9 +75,14 @@ class DecodeGraphs:
     """One thread captures and replays; every replay is on the stream that is current then."""
 
     def __init__(
-        self, model: MultimodalLM, kv: KVCache, packer: Packer, place: Place, sizes: Sequence[int], module: Any
-    ) -> None:
-        """Captures a graph of each size. packer: of the steps that will be replayed."""
+        self, model: MultimodalLM, kv: KVCache, packer: Packer, place: Place, sizes: Sequence[int], module: Any,
+        refused: Refused = str,
+    ) -> None:  # fmt: skip
+        """Captures a graph of each size. packer: of the steps that will be replayed.
+
+        refused: of ranks that capture together, asked for each size. Captures make calls to the other ranks, so that
+        all go on to the next size, or none does.
+        """
         self._model, self._module, self._place, self._sizes = model, module, place, sorted(sizes)
         self._replayed = module.Event()
         self._captured: dict[int, _Captured] = {}
@@ -82,7 +92,7 @@ class DecodeGraphs:
             batch = _padding_alone(packer, self._padding(rows))
             attend = model.ops.graph_attention(batch.block_tables, place.block_size, attend)
             self._captured[rows] = _Captured(model, kv, batch, attend)
-            pool = self._captured[rows].capture(module, pool)
+            pool = _on_all_ranks(refused, partial(self._captured[rows].capture, module, pool))
         taken = time.perf_counter() - started
         _log.info("captured graphs of decode steps (%s sequences) in %.1f s", ", ".join(map(str, self._sizes)), taken)
 
@@ -189,6 +199,22 @@ class _Captured:
         """torch_npu passes over a name that the captured call does not have. Raises GraphError."""
         if not self._names.issuperset(lengths):
             raise GraphError(f"the captured attention has no {sorted(set(lengths) - self._names)}")
+
+
+def _on_all_ranks(refused: Refused, capture: Callable[[], Any]) -> Any:
+    """What it gives. Raises the RuntimeError that `is_refused` knows on every rank where one device refuses it."""
+    mine: RuntimeError | None = None
+    pool = None
+    try:
+        pool = capture()
+    except RuntimeError as error:
+        if not is_refused(error):
+            raise
+        mine = error
+    said = refused(str(mine) if mine else "")
+    if said:
+        raise mine or RuntimeError(said)
+    return pool
 
 
 @contextmanager

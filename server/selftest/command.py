@@ -20,9 +20,10 @@ from server.selftest.report import Observed, as_end, as_head, as_json, as_line, 
 
 SECTIONS = (
     "known", "operators", "profile", "graphs", "contexts", "copies", "matmul", "nz", "encoder", "models", "points",
-    "stale",
+    "ranks", "stale",
 )  # fmt: skip
 GIVEN = "given"  # of --model
+RANKS = "ranks"
 GOOD, FAILED, USAGE = 0, 1, 2
 # The child loads a device's plugin by itself and says what is missing; torch would end it with a trace.
 _ENVIRONMENT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
@@ -39,7 +40,8 @@ def selftest(argv: Sequence[str], look: Callable[[Device], Observed]) -> int:
 
     def start(section: str) -> list[str]:
         words = [section, args.device, "quick" if args.quick else "full"]
-        return [sys.executable, "-m", "model.selftest", *words, *([str(args.model)] if section == GIVEN else [])]
+        more = {GIVEN: [str(args.model)], RANKS: [str(args.ranks)]}.get(section, [])
+        return [sys.executable, "-m", "model.selftest", *words, *more]
 
     if args.json is not None and not args.json.absolute().parent.is_dir():
         print(f"pixelferry selftest: --json {args.json}: there is no such directory", file=sys.stderr)
@@ -86,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows and versions, without a host's name")
     parser.add_argument(
         "--model", type=Path, metavar="DIR", help="compare this checkpoint's log-probabilities with the CPU's as well"
+    )
+    parser.add_argument(
+        "--ranks", type=int, choices=(1, 2, 4), default=1, help="try so many devices together, a process each"
     )
     parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION", help=f"of {', '.join(SECTIONS)}")
     return parser

@@ -13,6 +13,8 @@ from pathlib import Path
 from tests.npu.pairs import PAIRS, REPO, Pair
 
 WHEEL = "tests/npu/wheel"
+RANKS = f"{WHEEL}/test_ranks.py"
+ONLY_RANKS = "--only-ranks"  # `make test-npu-ranks`
 OWN = [*(f"tests/model/{part}" for part in ("ops", "net", "engine", "families")), "tests/npu"]
 FAMILY = "test_a_family["
 
@@ -26,8 +28,9 @@ class Outcome:
 
 def run(pair: Pair) -> tuple[bool, str]:
     """Whether everything passed, and the pair's line."""
-    outcomes = [_pytest(pair, "npu", ["-m", "npu", WHEEL])]
-    if pair.torch != PAIRS[0].torch:
+    alone = ONLY_RANKS in sys.argv
+    outcomes = [_pytest(pair, "npu", ["-m", "npu", RANKS if alone else WHEEL])]
+    if pair.torch != PAIRS[0].torch and not alone:
         outcomes.append(_pytest(pair, "own", OWN))
     families = sorted({name[len(FAMILY) : -1].split("-")[0] for name in outcomes[0].passed if name.startswith(FAMILY)})
     failed = sum(outcome.failed for outcome in outcomes)
@@ -43,7 +46,8 @@ def run(pair: Pair) -> tuple[bool, str]:
 def _pytest(pair: Pair, name: str, words: Sequence[str]) -> Outcome:
     report = pair.home / f"{name}.xml"
     report.unlink(missing_ok=True)
-    command = [str(pair.python), "-m", "pytest", "--quiet", f"--junit-xml={report}", *words, *sys.argv[1:]]
+    command = [str(pair.python), "-m", "pytest", "--quiet", f"--junit-xml={report}", *words]
+    command += [word for word in sys.argv[1:] if word != ONLY_RANKS]
     subprocess.run([*command, "--numprocesses", "2", "--dist", "loadfile"], cwd=REPO)
     return _read(report)
 

@@ -1,16 +1,21 @@
-"""Mistakes that a network of several ranks may hold: each is planted into one rank's process, and must be seen."""
+"""What is planted into a rank's process: mistakes, each of which must be seen, and sums of parts nobody rounded."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from model.net import decoder, linear_weights, mlp
 from model.net.rank_parts import RankPart, gate_up_places, head_places
 from model.ops.base import Linear, Ops
+from model.ops.collectives import Ranks
+
+EXACT_SUMS = "sums in float32"
 
 
 @contextmanager
@@ -18,8 +23,34 @@ def planted(name: str) -> Iterator[None]:
     """While a model is built and runs; "" plants nothing."""
     with pytest.MonkeyPatch.context() as patch:
         if name:
-            MISTAKES[name](patch)
+            {**MISTAKES, EXACT_SUMS: _sums_in_float32}[name](patch)
         yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Float32Parts:
+    """In the place of Ops, whose linears give what they added up without rounding it."""
+
+    ops: Ops
+
+    @property
+    def ranks(self) -> Ranks:
+        return self.ops.ranks
+
+    def linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        return lambda x: F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+
+
+def _sums_in_float32(patch: pytest.MonkeyPatch) -> None:
+    def take(ops: Ops, *given: Any, part: range | None, **named: Any) -> Linear:
+        if part is None:  # of a tower
+            return linear_weights.take_row_parallel(ops, *given, part=part, **named)
+        parts: Any = _Float32Parts(ops)
+        total = linear_weights.take_row_parallel(parts, *given, part=part, **named)
+        return lambda x: total(x).to(x.dtype)
+
+    patch.setattr(decoder, "take_row_parallel", take)
+    patch.setattr(mlp, "take_row_parallel", take)
 
 
 def _bias_on_every_rank(patch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
-"""A server whose model is split over two processes answers as one whose model is in one."""
+"""A server whose model is split over two processes answers as one whose model is in one: both are short of memory."""
 
 import base64
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,10 +17,18 @@ MEDIA = REPO / "examples" / "media"
 KINDS = {"png": "image/png", "jpg": "image/jpeg", "mp4": "video/mp4", "wav": "audio/wav"}
 GREEDY: dict[str, Any] = {"max_tokens": 12, "temperature": 0, "logprobs": True, "top_logprobs": 3}
 DRAWN = {"max_tokens": 10, "temperature": 0.8, "seed": 7, "n": 2, "logprobs": True, "repetition_penalty": 1.1}
-FORM = {
-    "messages": [{"role": "user", "content": "Give me JSON."}], "max_tokens": 24, "temperature": 0,
-    "response_format": {"type": "json_object"},
-}  # fmt: skip
+COLOURS = {"type": "object", "required": ["colour"], "additionalProperties": False, "properties": {
+    "colour": {"enum": ["red", "green", "blue"]}, "n": {"type": "integer", "minimum": 0, "maximum": 99},
+}}  # fmt: skip
+FORMS = {
+    "any object": {"type": "json_object"},
+    "a schema": {"type": "json_schema", "json_schema": {"name": "colours", "schema": COLOURS}},
+}
+CHUNK, ROOM = 64, 1536  # tokens of a step, and of the cache
+FLAGS = (
+    "--dtype", "float32", "--workers", "1", "--kv-cache-mib", "3", "--max-model-len", "1024",
+    "--max-batched-tokens", str(CHUNK), "--max-encoder-tokens", "1024",
+)  # fmt: skip
 
 
 def medium(kind: str, name: str) -> dict[str, str]:
@@ -51,8 +60,7 @@ def servers(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         found = {}
         for n in (1, 2):
             root, logs = shm_root.with_name(f"{shm_root.name}-ranks-{n}"), tmp_path_factory.mktemp(f"ranks-{n}")
-            flags = ["--tensor-parallel", str(n), "--dtype", "float32", "--workers", "1"]
-            found[n] = kept.enter_context(running(None, root, logs, *flags, wait=False))
+            found[n] = kept.enter_context(running(None, root, logs, "--tensor-parallel", str(n), *FLAGS, wait=False))
         for server in found.values():
             server.wait_ready()
         yield found
@@ -61,6 +69,12 @@ def servers(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def answer(server: RunningServer, name: str) -> Any:
     inputs, parameters = ASKED[name]
     found = server.chat(*inputs, **parameters)
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+def posted(server: RunningServer, route: str, body: dict[str, Any]) -> Any:
+    found = server.http.post(route, json=body)
     assert found.status_code == 200, found.text
     return found.json()
 
@@ -99,28 +113,74 @@ def test_answers_beside_each_other_are_those_of_one_process(servers: dict[int, R
     servers[2].assert_nothing_held()
 
 
-def test_a_form_is_held_and_a_client_may_leave(servers: dict[int, RunningServer]) -> None:
-    found = [servers[n].http.post("/v1/chat/completions", json=FORM).json() for n in (1, 2)]
-    one, two = (body["choices"][0]["message"]["content"] for body in found)
+def test_prompts_are_scored_part_by_part(servers: dict[int, RunningServer]) -> None:
+    """Echoed with their log-probabilities: one of several chunks, and one of a few tokens beside it."""
+    body = {"prompt": ["seven of " * 90, "red, green"], "echo": True, "logprobs": 2, "max_tokens": 3, "temperature": 0}
+    one, two = (posted(servers[n], "/v1/completions", body) for n in (1, 2))
+    assert_alike(one, two)
+    scored = [choice["logprobs"]["token_logprobs"] for choice in two["choices"]]
+    assert len(scored[0]) > 2 * CHUNK > len(scored[1]) > 4
+    assert [logprobs[0] for logprobs in scored] == [None, None] and all(p < 0 for p in scored[0][1:])
+
+
+def test_who_gave_up_its_cache_gets_the_same_answer(servers: dict[int, RunningServer]) -> None:
+    """Six prompts that fit together, whose answers do not; one of them has a picture, one has two answers."""
+    asked: list[tuple[list[dict[str, str]], dict[str, Any]]] = [
+        ([{"text": f"{i} " + "one two three " * (ROOM // 6 // 4)}], {**GREEDY, "max_tokens": 60, "ignore_eos": True})
+        for i in range(6)
+    ]
+    asked[1][0].insert(0, medium("image", "shapes.png"))
+    asked[2][1].update(n=2, temperature=0.7, seed=3)
+    expected = [servers[1].chat(*inputs, **parameters).json() for inputs, parameters in asked]
+    before = servers[2].metric("num_preemptions_total")
+    with ThreadPoolExecutor(len(asked)) as pool:
+        found = list(pool.map(lambda one: servers[2].chat(*one[0], **one[1]).json(), asked))
+    assert servers[2].metric("num_preemptions_total") > before
+    for one, two in zip(expected, found, strict=True):
+        assert_alike(one, two)
+    servers[2].assert_nothing_held()
+
+
+def test_what_caches_keep_is_found_again(servers: dict[int, RunningServer]) -> None:
+    """A prompt that comes twice, and a picture behind other words: both counted alike, and answered alike."""
+    cat, said = medium("image", "number.png"), [[], [], [{"text": "Now, what about this one: "}]]
+    words = ("prefix_cache_hits_total", "mm_cache_hits_total", 'engine_step_seconds_count{stage="encode"}')
+    seen = dict[int, list[Any]]()
+    for n, server in servers.items():
+        seen[n] = []
+        for before in said:
+            counted = [server.metric(word) for word in words]
+            found = server.chat(*before, cat, {"text": "Which number is it, in one word?"}, **GREEDY).json()
+            more = [server.metric(word) - was for word, was in zip(words, counted, strict=True)]
+            seen[n].append((found, more))
+    for (one, counted_one), (two, counted_two) in zip(seen[1], seen[2], strict=True):
+        assert_alike(one, two)
+        assert counted_one == counted_two
+    _, (_, again), (_, elsewhere) = seen[2]
+    assert again[0] > 0 and again[2] == 0, "from the cache of the prompt"
+    assert elsewhere[1:] == [1, 0], "its embeddings alone"
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_is_held(servers: dict[int, RunningServer], name: str) -> None:
+    body = {
+        "messages": [{"role": "user", "content": "Give me a colour."}], "max_tokens": 40, "temperature": 0,
+        "response_format": FORMS[name],
+    }  # fmt: skip
+    one, two = (posted(servers[n], "/v1/chat/completions", body)["choices"][0]["message"]["content"] for n in (1, 2))
     assert one == two and one.lstrip().startswith("{")
+    if name == "a schema":
+        assert json.loads(two)["colour"] in ("red", "green", "blue")
+
+
+def test_a_client_may_leave(servers: dict[int, RunningServer]) -> None:
     inputs = [{"text": "Hi"}]
     with servers[2].http.stream(
-        "POST", "/chat", json={"inputs": inputs, "parameters": {"max_tokens": 3000, "ignore_eos": True}, "stream": True}
+        "POST", "/chat", json={"inputs": inputs, "parameters": {"max_tokens": 900, "ignore_eos": True}, "stream": True}
     ) as stream:
         next(stream.iter_text())
     servers[2].assert_nothing_held()
     assert_alike(answer(servers[1], "text"), answer(servers[2], "text"))
-
-
-def test_embeddings_are_those_of_one_process_whoever_made_them(
-    servers: dict[int, RunningServer], shm_root: Path, tmp_path: Path
-) -> None:
-    """Where every rank makes all of them."""
-    root = shm_root.with_name(f"{shm_root.name}-ranks-replicated")
-    flags = ["--tensor-parallel", "2", "--encoder-parallel", "replicated", "--dtype", "float32", "--workers", "1"]
-    with running(None, root, tmp_path, *flags) as server:
-        for name in ("several", "audio"):
-            assert_alike(answer(servers[1], name), answer(server, name))
 
 
 def test_both_ranks_are_shown_and_ready(servers: dict[int, RunningServer]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.npu.families import FAMILIES, mixed_logits, samples_of, write_family
 from tests.parity.harness import OurRun, load_ours
-from tests.ranks.planted import MISTAKES
+from tests.ranks.planted import EXACT_SUMS, MISTAKES
 from tests.ranks.processes import run_ranks
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
@@ -31,6 +31,7 @@ class Job:
 
 JOBS = (
     *(Job(family, dtype) for family in FAMILIES for dtype in ("float32", "bfloat16")),
+    *(Job(family, "bfloat16", EXACT_SUMS) for family in FAMILIES),
     *(Job(HURT.get(mistake, "qwen2_5_vl"), planted=mistake) for mistake in MISTAKES),
 )
 
@@ -66,7 +67,9 @@ def pair(paths: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Gr
 
 @pytest.fixture(scope="module")
 def four(paths: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Group:
-    return Group(4, tmp_path_factory.mktemp("four"), paths, [Job(FOUR), Job(FOUR, "bfloat16")])
+    return Group(
+        4, tmp_path_factory.mktemp("four"), paths, [Job(FOUR), Job(FOUR, "bfloat16"), Job(FOUR, "bfloat16", EXACT_SUMS)]
+    )
 
 
 @cache
@@ -86,15 +89,18 @@ def error(found: Tensor, path: Path, family: str) -> float:
     return float((found - expected).abs().max() / expected.abs().max()) if found.shape == expected.shape else 1.0
 
 
-def check_bfloat16(found: Tensor, path: Path, family: str) -> None:
-    """No further from float32 than one rank over two shapes of batches, by the mean and the worst of a thousand.
+def check_bfloat16(group: Group, path: Path, family: str) -> None:
+    """No further from one rank than its two shapes of batches are, where parts are added before they are rounded.
 
-    There are some 40 of these, so that they scatter. From one rank itself several are twice as far as its two shapes
-    are from each other: each rounds its part before the sum.
+    As served each rank rounds its part. Then no further from float32 than one rank over either shape, by the mean and
+    the worst of a thousand; there are some 40 of these, so that they scatter.
     """
     exact = alone(path, family, torch.float32)
     one, other = (f(path, family, torch.bfloat16) for f in (alone, otherwise))
-    errors = [(logits - exact).abs() for logits in (found, one, other)]
+    spread = (one - other).abs()
+    from_one = (group.said[Job(family, "bfloat16", EXACT_SUMS)].logits - one).abs()
+    assert from_one.mean() <= spread.mean() and from_one.max() <= spread.max()
+    errors = [(logits - exact).abs() for logits in (group.said[Job(family, "bfloat16")].logits, one, other)]
     mine, *theirs = (float(error.mean()) for error in errors)
     assert 0 < mine <= 1.1 * max(theirs)
     mine, *theirs = (float(error.flatten().topk(error.numel() // 1000).values[-1]) for error in errors)
@@ -108,14 +114,14 @@ def test_two_ranks_say_what_one_says(pair: Group, paths: dict[str, Path], family
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_two_ranks_in_bfloat16(pair: Group, paths: dict[str, Path], family: str) -> None:
-    check_bfloat16(pair.said[Job(family, "bfloat16")].logits, paths[family], family)
+    check_bfloat16(pair, paths[family], family)
 
 
 def test_four_ranks_share_two_heads_of_keys(four: Group, paths: dict[str, Path]) -> None:
     said = four.said[Job(FOUR)]
     assert [of_rank["kv"]["kv_heads"] for of_rank in said.ranks] == [1] * 4
     assert error(said.logits, paths[FOUR], FOUR) <= BAR
-    check_bfloat16(four.said[Job(FOUR, "bfloat16")].logits, paths[FOUR], FOUR)
+    check_bfloat16(four, paths[FOUR], FOUR)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -6,12 +6,15 @@ import pytest
 
 from configs.checkpoint import CheckpointError
 from configs.serve import GIB
+from model.device import EMBEDDINGS
+from model.engine.kv_cache_size import DEVICE_SHARE
 from tests.model.net.asked import Built, built, elements, times_read
 from tests.model.net.published_sizes import MODELS
 
 pytestmark = pytest.mark.ranks
 PAGE = Path(__file__).parents[2] / "docs" / "tensor-parallel.md"
 RANKS = (2, 4, 8)
+CARD = 64  # GiB
 DECODERS = ("model.", "lm_head.")
 
 
@@ -47,7 +50,9 @@ def test_other_numbers_are_a_sentence(tmp_path: Path, n: int, model: str, words:
 
 
 def row(model: str, n: int, one: Built) -> str:
-    """Of a rank in bfloat16: weights, those of the decoder, and the KV cache of a thousand tokens."""
+    """Of a rank in bfloat16: weights, those of the decoder, KV cache of a thousand tokens, thousands on a card."""
     decoder = sum(size for name, size in elements(one.asked).items() if name.startswith(DECODERS))
     weights, kv = one.asked.taken_bytes / GIB, one.kv.bytes_per_token(2) * 1000 / GIB
-    return f"| {model} | {n} | {weights:.1f} | {2 * decoder / GIB:.1f} | {one.kv.kv_heads} | {kv:.3f} |"
+    left = DEVICE_SHARE * (CARD - weights - EMBEDDINGS / GIB)
+    room = f"{1000 * int(left / kv):,}" if left > kv else "none"
+    return f"| {model} | {n} | {weights:.1f} | {2 * decoder / GIB:.1f} | {one.kv.kv_heads} | {kv:.3f} | {room} |"

@@ -61,7 +61,13 @@ class DeviceFound(msgspec.Struct, frozen=True, tag=True):
     kind: str  # type of torch.device; "": the ranks found several
 
 
-RankMessage = StepMessage | FreeMessage | CaptureMessage | MediaFailures | CacheBlocks | DeviceFound
+class GraphRefusal(msgspec.Struct, frozen=True, tag=True):
+    """What a device said that captures no graph; "": it captured one."""
+
+    said: str
+
+
+RankMessage = StepMessage | FreeMessage | CaptureMessage | MediaFailures | CacheBlocks | DeviceFound | GraphRefusal
 
 
 class RankLink:
@@ -130,6 +136,16 @@ def common(found: Sequence[DeviceFound]) -> DeviceFound:
 def fewest(found: Sequence[CacheBlocks]) -> CacheBlocks:
     """What every rank has room for."""
     return min(found, key=lambda one: one.n)
+
+
+def refused_anywhere(link: RankLink | None, said: str) -> str:
+    """What was refused on any rank, by what this one's device said; "": on none. Every rank asks after each capture."""
+    return said if link is None else link.agree(GraphRefusal(said), first_refusal).said
+
+
+def first_refusal(found: Sequence[GraphRefusal]) -> GraphRefusal:
+    """The lowest rank's."""
+    return next((one for one in found if one.said), GraphRefusal(""))
 
 
 def all_failures(found: Sequence[MediaFailures]) -> MediaFailures:

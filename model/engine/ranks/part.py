@@ -15,7 +15,7 @@ from model.engine.kv_blocks import CacheSize
 from model.engine.kv_cache_size import alone, cache_size, size_on_device
 from model.engine.messages import StartEngine
 from model.engine.profile import Profile
-from model.engine.ranks.link import CacheBlocks, DeviceFound, RankLink, common, fewest
+from model.engine.ranks.link import CacheBlocks, DeviceFound, RankLink, common, fewest, refused_anywhere
 from model.family import Family
 from model.net.multimodal import MultimodalLM
 from model.ops.collectives import ALONE, join
@@ -70,7 +70,7 @@ def load_part(start: StartEngine, further: Callable[[], None], on_read: OnRead, 
     if device.type == "cpu":
         size = agree(cache_size(model.kv, dtype.itemsize, config, max_model_len))
     else:
-        size, profile = size_on_device(model, start, max_model_len, agree)
+        size, profile = size_on_device(model, start, max_model_len, agree, partial(refused_anywhere, link))
     further()
     return ModelPart(
         checkpoint=checkpoint, family=family, model=model, weight_bytes=weights.taken_bytes, config=config, size=size,

@@ -104,9 +104,9 @@ def texts_of(replica: str, replicas: Iterable[str]) -> Iterator[str]:
 
 
 @contextmanager
-def begun(text: str) -> Iterator[Iterator[dict[str, Any]]]:
+def begun(text: str, n_tokens: int = 1200) -> Iterator[Iterator[dict[str, Any]]]:
     """The events of a long stream of which the first has come."""
-    body = chat(text, stream=True, max_tokens=1200, ignore_eos=True)
+    body = chat(text, stream=True, max_tokens=n_tokens, ignore_eos=True)
     with httpx.Client(base_url=URL, timeout=120) as http, http.stream("POST", PATH, json=body) as response:
         stream = events(response)
         assert next(stream)["choices"]

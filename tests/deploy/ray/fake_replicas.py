@@ -1,10 +1,12 @@
 """Replicas that answer what a test tells them to: the edge where Ray begins."""
 
 from collections.abc import AsyncGenerator, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from starlette.types import Message, Scope
 
+from configs.serve import HttpConfig
 from deploy.ray.forwarding import ForwardedRequest, Head, Piece, ReplicaFailed
 from deploy.ray.ingress import Ingress
 
@@ -99,6 +101,10 @@ class Exchange:
         return not self.sent[-1].get("more_body", False)
 
 
-def ingress_over(replicas: FakeReplicas, **given: Any) -> Ingress:
-    limits = {"max_body_bytes": 100, "max_inflight_bytes": 150, "hosts": frozenset(("llm.example.com",)), "pages": {}}
-    return Ingress(replicas, **{**limits, **given})
+def ingress_over(
+    replicas: FakeReplicas, *, hosts: frozenset[str] | None = frozenset(("llm.example.com",)),
+    pages: Any = MappingProxyType({}), **settings: Any,
+) -> Ingress:  # fmt: skip
+    """settings: fields of HttpConfig."""
+    config = HttpConfig(**{"max_body_bytes": 100, "max_inflight_bytes": 150, **settings})
+    return Ingress(replicas, config, hosts=hosts, pages=pages)

@@ -1,8 +1,10 @@
 """The router as Serve calls it, without a cluster: which replicas it names, in which order, and what it counts."""
 
 import asyncio
+import threading
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,8 +26,14 @@ def router() -> Any:
     return router
 
 
+class Id(NamedTuple):
+    """As Serve's ReplicaID."""
+
+    unique_id: str
+
+
 def replica(name: str, **stats: bool) -> Any:
-    return SimpleNamespace(replica_id=SimpleNamespace(unique_id=name), routing_stats=stats)
+    return SimpleNamespace(replica_id=Id(name), routing_stats=stats)
 
 
 def chosen(router: Any, request: object, replicas: list[Any] | None = None) -> list[str]:
@@ -33,6 +41,24 @@ def chosen(router: Any, request: object, replicas: list[Any] | None = None) -> l
     ranks = asyncio.run(router.choose_replicas(replicas or [replica(name) for name in NAMES], pending))
     assert all(len(rank) == 1 for rank in ranks)
     return [rank[0].replica_id.unique_id for rank in ranks]
+
+
+class Result:
+    """Of one request: a callback is called from a thread of Ray's, at once where the request has ended."""
+
+    def __init__(self, ended: bool = False) -> None:
+        self._ended = ended
+        self._callbacks: list[Callable[[Any], object]] = []
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        self._callbacks.append(callback)
+        if self._ended:
+            self.end()
+
+    def end(self) -> None:
+        thread = threading.Thread(target=lambda: [callback(None) for callback in self._callbacks])
+        thread.start()
+        thread.join()
 
 
 def asked(**fields: Any) -> ForwardedRequest:
@@ -44,40 +70,43 @@ def test_content_decides(router: Any) -> None:
     assert chosen(router, request) == order(b"d", NAMES) and request.n_others == 3
 
 
-def route(router: Any, name: str, request_id: str) -> None:
-    pending = SimpleNamespace(metadata=SimpleNamespace(internal_request_id=request_id))
-    router.on_request_routed(pending, SimpleNamespace(unique_id=name), None)
+def route(router: Any, *names: str, ended: bool = False) -> list[Result]:
+    """The results of requests that these replicas have accepted."""
 
+    async def accept() -> list[Result]:
+        results = [Result(ended) for _ in names]
+        for name, result in zip(names, results, strict=True):
+            router.on_request_routed(SimpleNamespace(), SimpleNamespace(unique_id=name), result)
+        await asyncio.sleep(0)  # what a thread has said arrives
+        return results
 
-def complete(router: Any, name: str, request_id: str) -> None:
-    router.on_request_completed(SimpleNamespace(unique_id=name), request_id)
+    return asyncio.run(accept())
 
 
 def test_without_content_the_least_in_flight_is_first(router: Any) -> None:
-    for n, name in enumerate(("r1", "r1", "r3")):
-        route(router, name, f"id{n}")
+    route(router, "r1", "r1", "r3")
     assert chosen(router, asked()) == ["r2", "r3", "r1"] == chosen(router, None)
-    for n, name in enumerate(("r1", "r1", "r3")):
-        complete(router, name, f"id{n}")
-    route(router, "r2", "id0")
-    assert chosen(router, asked()) == ["r1", "r3", "r2"]
+    route(router, "r2", "r2", "r2")
+    assert chosen(router, asked()) == ["r3", "r1", "r2"]
     router.initialize_state(by_content=False)
     assert chosen(router, asked(digest=b"d")) == NAMES
 
 
-def test_only_what_was_routed_ends(router: Any) -> None:
-    """Serve tells of the end of broadcasts, and of requests that a replica rejected, which never ran there."""
-    for n in range(3):
-        route(router, "r1", f"id{n}")
-    for n in range(5):
-        complete(router, "r1", f"broadcast{n}")
-    complete(router, "r2", "id0")
-    route(router, "r2", "other")
-    assert chosen(router, asked()) == ["r3", "r2", "r1"]
-    for n in range(3):
-        complete(router, "r1", f"id{n}")
-        complete(router, "r1", f"id{n}")
-    assert chosen(router, asked()) == ["r1", "r3", "r2"], "and ends once"
+def test_a_request_ends_once_and_on_the_loop(router: Any) -> None:
+    """Its end may be known before Serve tells that it was routed, and is told by a thread."""
+
+    async def life() -> None:
+        results = [Result() for _ in range(2)]
+        for result in results:
+            router.on_request_routed(SimpleNamespace(), SimpleNamespace(unique_id="r1"), result)
+        results[0].end()
+        await asyncio.sleep(0)
+
+    asyncio.run(life())
+    route(router, "r2", ended=True)
+    assert chosen(router, asked()) == ["r2", "r3", "r1"]
+    route(router, "r2", "r3")
+    assert chosen(router, asked()) == NAMES, "each has one"
 
 
 def test_a_replica_that_failed_a_request_does_not_get_it_again(router: Any) -> None:
@@ -91,3 +120,24 @@ def test_one_that_is_not_ready_gets_nothing_while_another_is(router: Any) -> Non
     replicas = [replica("r1", ready=False), replica("r2", ready=True), replica("r3")]
     assert chosen(router, asked(), replicas) == ["r2", "r3"]
     assert chosen(router, asked(), [replica("r1", ready=False)]) == ["r1"], "it says itself what it lacks"
+
+
+def test_a_replica_may_take_its_time_to_say_how_much_it_has(router: Any) -> None:
+    """Serve asks the one that got nothing for long, and would pass it over, with its caches, after 0.1 s."""
+    from ray.serve._private.common import DeploymentHandleSource, DeploymentID
+
+    slow = replica("r1")
+    slow.max_ongoing_requests = 5
+
+    async def answer(deadline_s: float) -> int:
+        await asyncio.sleep(0.5)
+        return 0
+
+    slow.get_queue_len = answer
+
+    async def select() -> object:
+        one = type(router)(DeploymentID("Replica", "app"), DeploymentHandleSource.REPLICA)
+        one._replicas = {slow.replica_id: slow}
+        return await one._select_from_candidate_replicas([slow], 0)
+
+    assert asyncio.run(select()) is slow

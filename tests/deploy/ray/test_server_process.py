@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from configs.settings import REPO
 from deploy.ray.forwarding import Head
-from deploy.ray.server_process import ServerEnded, start
+from deploy.ray.server_process import ServerEnded, ServerProcess, start
 from shm import default_root
 from tests.e2e.running import children_of, is_gone, until
 
@@ -66,6 +67,26 @@ def test_it_is_gone_with_its_holder(ranks: int) -> None:
         holder.communicate()
     until("all are gone", lambda: all(map(is_gone, family)), 15)
     until("and their memory", lambda: not Path(f"{default_root()}-held{holder.pid}").exists(), 20)
+
+
+def test_a_busy_server_may_take_its_time() -> None:
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.3)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async def life() -> list[bool]:
+        listener = await asyncio.start_server(slow, "127.0.0.1", 0)
+        server = ServerProcess(subprocess.Popen(["sleep", "60"]), os.dup(1), tempfile.TemporaryDirectory())
+        Path(server._directory.name, "url").write_text(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        await server.ready()
+        found = [await server.answers(b"/health/ready", seconds) for seconds in (0.1, 5.0)]
+        listener.close()
+        await server.end()
+        return found
+
+    assert asyncio.run(life()) == [False, True]
 
 
 def test_one_that_cannot_start_says_so(capfd: pytest.CaptureFixture[str]) -> None:

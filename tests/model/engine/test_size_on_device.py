@@ -100,7 +100,7 @@ def test_graphs_are_captured_over_the_trial_and_released(
     without, _ = sized(model)
     seen = []
 
-    def capture(of: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig) -> object:
+    def capture(of: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, **_: object) -> object:
         assert of is model and kv[0][0].shape[0] == size.n_blocks < without.n_blocks and config is CONFIG
         torch.zeros(6 * MIB, dtype=torch.uint8)  # a warm-up's tensors are not the graphs'
         kept = torch.zeros(4 * MIB, dtype=torch.uint8)

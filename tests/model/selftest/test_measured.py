@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from model.ops.collectives import Ranks
 from model.ops.torch_ops import TorchOps
 from model.selftest.attention_cases import BLOCK, WIDTHS, long_cases
 from model.selftest.checkpoint import write_random
-from model.selftest.measured import masks, profiler
+from model.selftest.measured import masks, profiler, ranks
 from model.selftest.measured.encoder import check_encoder
 from model.selftest.measured.matmul import check_matmul
 from model.selftest.models import check_given, stages
@@ -151,3 +152,21 @@ def test_a_given_model_is_compared_with_the_cpu(
     assert verdicts(rows) == ["skip", verdict, verdict, *["pass"] * 3]
     assert "on average" in rows[1].figures and str(tmp_path) not in repr(rows)
     assert all(one.seconds >= 900 for one in said if isinstance(one, Begun))
+
+
+def test_two_ranks() -> None:
+    """A process beside this one, which ends with the section; sums, gathers and logits are right."""
+    rows = rows_of(lambda tell: ranks.check_ranks(tell, CPU, "cpu", 2, 1, 1))
+    assert verdicts(rows) == ["pass"] * 3 + ["skip"]  # graphs
+    assert [row.name for row in rows[:3]] == ["all_reduce", "all_gather", "random, 2 ranks"]
+    assert all((row.microseconds or 0) > 0 for row in rows[:3]) and 0 < (rows[2].error or 0) <= ranks._TOLERANCE
+    assert verdicts(rows_of(lambda tell: ranks.check_ranks(tell, CPU, "cpu", 1, 1, 1))) == ["skip"]
+
+
+@pytest.mark.parametrize("call", [ranks._summed, ranks._gathered])
+def test_other_numbers_of_ranks_fail(call: Callable[..., CaseResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum and a gather that hold this rank alone."""
+    monkeypatch.setattr(Ranks, "all_reduce", lambda self, x: x)
+    monkeypatch.setattr(Ranks, "all_gather", lambda self, x: torch.cat([x, x], 1))
+    row = call("a call", "4 KiB", Ranks(rank=0, n=2), CPU, 4096, 1)
+    assert row.verdict == "fail" and row.note == "other numbers arrive"

@@ -18,6 +18,7 @@ _CALLED_BY_NAME = rb"(?:acl|Hccl)[A-Za-z0-9_]+"
 _OPENED_BY_NAME = frozenset({"libopapi.so", "libnnopbase.so"})
 _COUNTED = (
     *("wait_stream", "wait_event", "wait_device", "aclop", "graph_capture", "graph_replay", "graph_update"),
+    *("HcclAllReduce", "HcclAllGather", "computed_sum", "computed_gather"),
     *(
         f"copy_{how}_{start}_to_{end}"
         for how in ("async", "blocking")

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-  OK = 0, IN_CAPTURE = 107027, STUCK = 107020, NO_MEMORY = 207001, FAILED = 500002, NO_FENCE = 507011, BROKEN = 507015,
+  OK = 0, UNJOINED = 107025, IN_CAPTURE = 107027, STUCK = 107020, NO_MEMORY = 207001, FAILED = 500002, NO_FENCE = 507011, BROKEN = 507015,
   REFUSED = 561002
 };
 
@@ -86,12 +86,12 @@ void stub_unload(void) { memset(loaded, 0, sizeof loaded); }
 static int launch(enum counter name, void *stream) { /* what reads or writes behind it finds the stream's copies done */
   int wanted = fault(counter_names[name]);
   if (wanted) return wanted;
-  if (of(stream) == capturing && !loaded[name]) return IN_CAPTURE; /* loading it would block */
+  if (in_capture(of(stream)) && !loaded[name]) return IN_CAPTURE; /* loading it would block */
   loaded[name] = 1;
   counters[name]++;
   stub_launches++;
   launched_on = of(stream);
-  if (launched_on != capturing && launched_on != updating) go_on(launched_on);
+  if (!in_capture(launched_on) && launched_on != updating) go_on(launched_on);
   return OK; /* what failed is told to whoever waits */
 }
 #define LAUNCH(name) \
@@ -111,12 +111,17 @@ int aclopCompileAndExecute(const char *name) {
 int aclopCompileAndExecuteV2(const char *name) { return aclopCompileAndExecute(name); }
 
 #include "graphs.c" /* their capture, replay and update */
+#include "hccl.c"   /* groups of processes, their sums and gathers */
 
 /* ---- device ---- */
 
 static int32_t device;
 
-int aclrtGetDeviceCount(uint32_t *count) { *count = 1; return OK; }
+int aclrtGetDeviceCount(uint32_t *count) { /* cards that this process sees */
+  const char *cards = getenv("NPU_STUB_CARDS");
+  *count = cards ? atol(cards) : 1;
+  return OK;
+}
 int aclrtSetDevice(int32_t number) { device = number; return OK; }
 int aclrtGetDevice(int32_t *number) { *number = device; return OK; }
 int aclrtGetCurrentContext(void **context) { static char one; *context = &one; return OK; }
@@ -138,27 +143,6 @@ int aclsysGetVersionStr(char *package, char *version) {
 const char *aclGetRecentErrMsg(void) { return NULL; }
 size_t aclGetCompileoptSize(int option) { return 2; }
 int aclGetCompileopt(int option, char *value, size_t size) { strncpy(value, "0", size); return OK; }
-
-
-/* ---- HCCL: a group of one rank, whose collectives in place have nothing to do ---- */
-
-const char *HcclGetErrorString(int code) { return "an error of the stub"; }
-int HcclCommInitRootInfo(uint32_t ranks, const void *root, uint32_t rank, void **group) {
-  static char one[64];
-  *group = one;
-  return ranks == 1 ? OK : FAILED;
-}
-int HcclCommInitRootInfoConfig(uint32_t ranks, const void *root, uint32_t rank, const void *config, void **group) {
-  return HcclCommInitRootInfo(ranks, root, rank, group);
-}
-int HcclAllGather(const void *sent, void *received, uint64_t count, int type, void *group, void *stream) {
-  static const uint8_t sizes[] = {1, 2, 4, 2, 4, 8, 8, 1, 2, 4, 8, 2}; /* of HcclDataType, int8 to bfp16 */
-  if (type < 0 || type >= (int)sizeof sizes) return FAILED;
-  queue(stream, (struct task){.kind = COPY, .to = received, .from = sent, .n = count * sizes[type]});
-  return OK;
-}
-int HcclGetCommName(void *group, char *name) { strcpy(name, "stub"); return OK; }
-int HcclGetCommAsyncError(void *group, int *error) { *error = OK; return OK; }
 
 /* ---- everything else ---- */
 

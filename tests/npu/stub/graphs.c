@@ -1,12 +1,12 @@
 /* Part of cann.c: what is captured becomes tasks of a graph, which run in one task of a stream when it is replayed. */
 
 int stub_defers(void) { /* whether the last launch computes later: in a graph, or behind one that is not done */
-  if (launched_on == capturing || launched_on == updating) return 1;
+  if (in_capture(launched_on) || launched_on == updating) return 1;
   go_on(launched_on);
   return launched_on->tasks.first != NULL;
 }
 void stub_kernel(long kernel) { /* what the last launch computes, where it does not compute at once */
-  if (launched_on != capturing && launched_on != updating) {
+  if (!in_capture(launched_on) && launched_on != updating) {
     queue(launched_on, (struct task){.kind = KERNEL, .kernel = kernel});
     return;
   }
@@ -25,19 +25,25 @@ int aclmdlRICaptureBegin(void *stream, int mode) {
   int failed = stub_run(stream);
   capturing = of(stream);
   captured = calloc(1, sizeof *captured);
+  capture_began = tickets;
   counters[COUNT_graph_capture]++;
   return failed;
 }
 int aclmdlRICaptureGetInfo(void *stream, int *status, void **graph) {
-  int active = capturing != NULL && of(stream) == capturing;
+  int active = in_capture(of(stream));
   if (status) *status = active;
   if (graph) *graph = active ? captured : NULL;
   return OK;
 }
 int aclmdlRICaptureEnd(void *stream, void **graph) {
+  int unjoined = 0;
   *graph = captured;
   capturing = NULL;
-  return OK;
+  for (struct stream *s = streams; s; s = s->next) {
+    unjoined |= s->joined && s->apart;
+    s->joined = s->apart = 0;
+  }
+  return unjoined ? UNJOINED : OK;
 }
 int aclmdlRIExecuteAsync(struct graph *graph, void *stream) {
   counters[COUNT_graph_replay]++;

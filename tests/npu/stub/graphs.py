@@ -23,6 +23,14 @@ def defer(kernel: Callable[[], object]) -> None:
     _connected().stub_kernel(ctypes.c_long(len(_KERNELS) - 1))
 
 
+def go_on() -> None:
+    """The device gets on with all that it was given, as it does while the host waits for another process.
+
+    The stub's device is no thread: it works when the host calls it. Another rank may wait for it in a collective.
+    """
+    _connected().stub_go_on()
+
+
 @cache
 def _connected() -> ctypes.CDLL:
     library = stub()

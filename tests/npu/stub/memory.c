@@ -9,16 +9,41 @@ static size_t total_bytes(void) { /* asked each time, so that a test can make th
 static int take(void **memory, size_t size, size_t alignment) {
   return posix_memalign(memory, alignment, size ? size : 1) ? NO_MEMORY : OK;
 }
+static struct mapped { /* what lies on the device */
+  struct mapped *next;
+  char *at;
+  size_t size;
+} *mappings, *allocations;
+static void note(struct mapped **list, void *at, size_t size) {
+  struct mapped *made = malloc(sizeof *made);
+  *made = (struct mapped){.next = *list, .at = at, .size = size};
+  *list = made;
+}
+static struct mapped *taken_out(struct mapped **list, void *at) { /* NULL: it is not there */
+  for (struct mapped **link = list; *link; link = &(*link)->next) {
+    struct mapped *found = *link;
+    if (found->at != at) continue;
+    *link = found->next;
+    return found;
+  }
+  return NULL;
+}
 int aclrtMalloc(void **memory, size_t size, int policy) {
   int wanted = fault("aclrtMalloc");
   if (wanted) return wanted;
   if (used + size > total_bytes() || take(memory, size, 512)) return NO_MEMORY;
   __atomic_add_fetch(&used, malloc_usable_size(*memory), __ATOMIC_RELAXED);
+  pthread_mutex_lock(&lock);
+  note(&allocations, *memory, size);
+  pthread_mutex_unlock(&lock);
   return OK;
 }
 int aclrtMallocAlign32(void **memory, size_t size, int policy) { return aclrtMalloc(memory, size, policy); }
 int aclrtFree(void *memory) {
   __atomic_sub_fetch(&used, malloc_usable_size(memory), __ATOMIC_RELAXED);
+  pthread_mutex_lock(&lock);
+  free(taken_out(&allocations, memory));
+  pthread_mutex_unlock(&lock);
   free(memory);
   return OK;
 }
@@ -52,28 +77,30 @@ int aclrtFreePhysical(size_t *piece) {
   free(piece);
   return OK;
 }
-static struct mapped {
-  struct mapped *next;
-  void *at;
-  size_t size;
-} *mappings;
 int aclrtMapMem(void *at, size_t size, size_t offset, size_t *piece, uint64_t flags) {
-  struct mapped *made = malloc(sizeof *made);
-  *made = (struct mapped){.next = mappings, .at = at, .size = size};
-  mappings = made;
+  note(&mappings, at, size);
   return mprotect(at, size, PROT_READ | PROT_WRITE) ? FAILED : OK;
 }
 int aclrtUnmapMem(void *at) {
-  for (struct mapped **link = &mappings; *link; link = &(*link)->next) {
-    struct mapped *found = *link;
-    if (found->at != at) continue;
-    madvise(at, found->size, MADV_DONTNEED);
-    mprotect(at, found->size, PROT_NONE);
-    *link = found->next;
-    free(found);
-    return OK;
+  struct mapped *found = taken_out(&mappings, at);
+  if (!found) return FAILED;
+  madvise(at, found->size, MADV_DONTNEED);
+  mprotect(at, found->size, PROT_NONE);
+  free(found);
+  return OK;
+}
+static int on_device(const char *at, size_t n) { /* pieces that are mapped side by side are one */
+  pthread_mutex_lock(&lock);
+  const char *end = at;
+  for (struct mapped *m = allocations; m; m = m->next)
+    if (m->at <= at && at < m->at + m->size) end = m->at + m->size;
+  for (int longer = 1; longer && end < at + n;) {
+    longer = 0;
+    for (struct mapped *m = mappings; m; m = m->next)
+      if (m->at <= end && end < m->at + m->size) end = m->at + m->size, longer = 1;
   }
-  return FAILED;
+  pthread_mutex_unlock(&lock);
+  return end >= at + n;
 }
 
 /* ---- pinned memory: what is copied beside the host ---- */

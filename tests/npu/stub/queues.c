@@ -2,13 +2,14 @@
 
 struct stream;
 struct graph;
+struct collective;
 struct event {
   struct stream *stream; /* that it was last recorded on */
   long recorded, done;   /* tickets */
 };
 struct task {
   struct task *next;
-  enum { COPY, SET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE, KERNEL, EXECUTE, PATCH } kind;
+  enum { COPY, SET, RECORD, WAIT, WAIT_VALUE, WRITE_VALUE, KERNEL, EXECUTE, PATCH, COLLECTIVE } kind;
   void *to;
   const void *from;
   size_t n;
@@ -18,6 +19,7 @@ struct task {
   long kernel;         /* the function of Python that computes */
   struct graph *graph; /* that is executed */
   struct task *at;     /* of the graph: what comes next; of a patch: the kernel that is replaced */
+  struct collective *collective;
 };
 struct queue {
   struct task *first, *last;
@@ -27,6 +29,8 @@ struct stream {
   struct stream *next; /* of all streams */
   int running;         /* in the middle of a task */
   int failed;          /* what the next one to wait is told */
+  int joined;          /* it waited for the stream that is captured, and is captured, too */
+  int apart;           /* it did something that the captured stream has not waited for */
   struct event fence;  /* that it waited for last, as it was then */
 };
 struct graph {
@@ -45,6 +49,7 @@ static struct stream standard, *streams = &standard;
 static long tickets;
 static struct stream *capturing; /* NULL: no capture is under way */
 static struct graph *captured;   /* into this one */
+static long capture_began;       /* a ticket */
 static struct group *open_group;
 static struct stream *updating; /* NULL: no update is under way */
 static struct group *updated;
@@ -58,6 +63,7 @@ void stub_python(int (*function)(long)) {
 }
 
 static struct stream *of(void *stream) { return stream ? stream : &standard; }
+static int in_capture(struct stream *s) { return capturing && (s == capturing || s->joined); }
 
 static struct task *append(struct queue *queue, struct task task) {
   struct task *added = malloc(sizeof *added);
@@ -71,10 +77,13 @@ static struct task *append(struct queue *queue, struct task task) {
 }
 
 static void queue(void *stream, struct task task) {
-  append(of(stream) == capturing ? &captured->tasks : &of(stream)->tasks, task);
+  struct stream *s = of(stream);
+  if (in_capture(s) && task.kind != RECORD && task.kind != WAIT) s->apart = s != capturing;
+  append(in_capture(s) ? &captured->tasks : &s->tasks, task);
 }
 
 static int advance(struct stream *s);
+static int compute(struct task *task); /* of HCCL */
 
 static int run_until(struct event *event, long ticket) { /* whether the device comes so far */
   struct stream *s = event->stream;
@@ -99,6 +108,7 @@ static int run(struct stream *s, struct task *task) { /* 0: it cannot go on yet 
     case WAIT_VALUE: return holds(task->to, task->n);
     case WRITE_VALUE: *(uint64_t *)task->to = task->n; break;
     case KERNEL: if (!call_python || call_python(task->kernel)) s->failed = BROKEN; break;
+    case COLLECTIVE: if (!compute(task)) s->failed = BROKEN; break;
     case PATCH: task->at->kernel = task->kernel; break;
     case EXECUTE:
       for (; task->at; task->at = task->at->next) if (!run(s, task->at)) return 0;
@@ -125,6 +135,12 @@ static int advance(struct stream *s) { /* 0: its first task cannot run yet, or n
 static void go_on(struct stream *s) { /* as far as it can */
   pthread_mutex_lock(&lock);
   while (s->tasks.first && advance(s)) {}
+  pthread_mutex_unlock(&lock);
+}
+
+void stub_go_on(void) { /* as a device does while the host waits for something else */
+  pthread_mutex_lock(&lock);
+  for (struct stream *s = streams; s; s = s->next) go_on(s);
   pthread_mutex_unlock(&lock);
 }
 
@@ -200,6 +216,10 @@ int aclrtRecordEvent(struct event *event, void *stream) {
   return OK;
 }
 int aclrtStreamWaitEvent(void *stream, struct event *event) {
+  if (event->stream && event->stream != of(stream) && event->recorded > capture_began && in_capture(event->stream)) {
+    if (of(stream) == capturing) event->stream->apart = 0; /* all that it did before */
+    else of(stream)->joined = 1;
+  }
   of(stream)->fence = *event;
   queue(stream, (struct task){.kind = WAIT, .event = event, .ticket = event->recorded});
   return OK;
@@ -238,7 +258,7 @@ int aclrtValueWait(void *at, uint64_t value, uint32_t compare, void *stream) {
 }
 int aclrtValueWrite(void *at, uint64_t value, uint32_t flag, void *stream) {
   queue(stream, (struct task){.kind = WRITE_VALUE, .to = at, .n = value});
-  if (of(stream) == capturing) return OK;
+  if (in_capture(of(stream))) return OK;
   go_on(of(stream)); /* as early as a device can: whoever should have waited finds that */
   return OK;
 }

@@ -69,7 +69,7 @@ def run_on(
     said = Said(events={}, logits=[], cut_media=0, mixed=0, preemptions=0)
     aborts, starts = aborts or {}, starts or {}
     with engine_harness_at(path, root) as harness, pytest.MonkeyPatch.context() as patch:
-        _record(said, patch)
+        record(said, patch)
         tokenizer = harness.processor.tokenizer
         engine = engine_at(model, root, block_size=BLOCK, graphs=graphs, tokenizer=tokenizer, **limits)
         engine.capture_graphs()
@@ -89,7 +89,7 @@ def run_on(
     return said
 
 
-def _record(said: Said, patch: pytest.MonkeyPatch) -> None:
+def record(said: Said, patch: pytest.MonkeyPatch) -> None:
     real = BatchBuilder.build
 
     def recorded(logits: Tensor, *rest: Any, **options: Any) -> Any:

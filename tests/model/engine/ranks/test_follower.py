@@ -7,18 +7,18 @@ import msgspec
 import pytest
 import torch
 
+from model.engine import engine as engines
 from model.engine.encoding import dealt
 from model.engine.messages import PromptScored
 from model.engine.plan import Plan
-from model.engine.ranks.link import RankMessage
 from model.engine.sequence import EncoderInput
 from model.net.multimodal import MultimodalLM
-from shm import ChannelClosed
+from shm import Channel, ChannelClosed
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.engine.ranks.ranked import Ranked, ranked
 from tests.model.engine.test_runner import ONE, RULES, TEXT, TWO
+from tests.model.staging.late import Late, _Pending
 
-PIXELS = 20_000  # bytes: fewer than those of the smallest picture
 LONG = msgspec.structs.replace(GREEDY, max_tokens=40)
 
 
@@ -54,20 +54,12 @@ def test_a_second_rank_computes_every_step(
     harness.run(alone)
     with ranked(model, harness.root, **limits) as both:
         n_steps, n_encodes, n_shared = count_steps(both)
-        broadcast, sizes = both.link.broadcast, list[int]()
-
-        def measured(message: RankMessage) -> None:
-            sizes.append(len(msgspec.msgpack.encode(message)))
-            broadcast(message)
-
-        both.link.broadcast = measured  # type: ignore[method-assign]
         submit(harness, both.engine, "2")
         harness.run(both.engine)
         assert both.link.n_broadcasts == n_steps() >= 40, "one broadcast a step"
         assert both.link.n_exchanges == n_encodes() >= 1, "one exchange of outcomes in steps that encode"
         assert both.meeting.n_gathers == (n_shared() if encoders == "data" else 0)
         assert (n_shared() > 0) == (tokens > 7)
-        assert max(sizes) < 16_000 < PIXELS, "no pixels"
         harness.assert_clean(both.engine)
         assert (both.engine.stats.preemptions > 0) == (kv_tokens < 4096)
         assert_alike(both)
@@ -91,6 +83,64 @@ def count_steps(both: Ranked) -> tuple[Any, Any, Any]:
         return sum(len(plan.encodes) >= least for plan in seen)
 
     return lambda: len(seen), lambda: encoded(1), lambda: encoded(2)
+
+
+def test_no_pixels_go_from_one_rank_to_another(
+    model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all that is sent, by either one, nothing is as long as a picture's array or has a piece of one."""
+    sent, arrays, send, encode = list[bytes](), list[bytes](), Channel._send, MultimodalLM.encode
+
+    def sending(channel: Channel[Any], header: bytes, body: bytes) -> None:
+        sent.append(bytes(body))
+        send(channel, header, body)
+
+    def encoding(self: MultimodalLM, kind: str, given: Any, grids: Any) -> Any:
+        arrays.extend(array.numpy().tobytes() for array in given)
+        return encode(self, kind, given, grids)
+
+    monkeypatch.setattr(Channel, "_send", sending)
+    monkeypatch.setattr(MultimodalLM, "encode", encoding)
+    with ranked(model, harness.root, tokens=2048) as both:
+        harness.submit(both.engine, harness.prepare("two", TWO, LONG))
+        harness.run(both.engine)
+        assert both.link.n_exchanges == both.meeting.n_gathers == 1
+        assert len(sent) == both.link.n_broadcasts + 2, "each step once, and the exchange there and back"
+    said = b"".join(sent)
+    for array in arrays:
+        pieces = {array[at : at + 48] for at in range(0, len(array) - 48, 48)}
+        assert len(pieces) > 50 and not any(piece in said for piece in pieces)
+    assert len(arrays) == 2 and max(map(len, sent)) < min(map(len, arrays))
+
+
+def test_a_step_waits_once_and_on_another_rank_for_nothing(
+    model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a device that runs behind the host, in steps that encode, too; a step without tokens waits for nothing."""
+    streams = list[Late]()
+
+    def opened(device: torch.device) -> Late:
+        streams.append(Late())
+        return streams[-1]
+
+    monkeypatch.setattr(engines, "open_streams", opened)
+    monkeypatch.setattr(_Pending, "done", lambda self: True)  # of copies: the tokens alone are waited for
+    with ranked(model, harness.root, tokens=64) as both:
+        waits, collect = list[tuple[int, bool]](), both.engine._runner.collect
+
+        def collected(step: Any) -> Any:
+            before = streams[0].waits
+            outcome = collect(step)
+            waits.append((streams[0].waits - before, step.sampled is not None or any(step.scores)))
+            return outcome
+
+        both.engine._runner.collect = collected  # type: ignore[method-assign]
+        submit(harness, both.engine, "1")
+        harness.run(both.engine)
+        assert both.link.n_exchanges > 0 and both.meeting.n_gathers > 0
+        assert_alike(both)
+    assert all(n == wanted for n, wanted in waits) and len(waits) > 40
+    assert [one.waits for one in streams] == [sum(n for n, _ in waits), 0]
 
 
 def test_a_segment_that_one_rank_cannot_read_fails_its_request_on_all(

@@ -13,13 +13,16 @@ from model.engine.ranks.link import (
     CacheBlocks,
     DeviceFound,
     FreeMessage,
+    GraphRefusal,
     MediaFailures,
     RankLink,
     all_failures,
     common,
     ended_with,
     fewest,
+    first_refusal,
     open_link,
+    refused_anywhere,
 )
 from shm import ChannelClosed, channel_pair
 
@@ -89,3 +92,12 @@ def test_devices_are_the_same_on_all() -> None:
 def test_an_engine_of_one_process_has_none() -> None:
     start = StartEngine(checkpoint="", engine=EngineConfig(), shm_root="", max_model_len=16)
     assert open_link(start) is None
+
+
+@pytest.mark.parametrize(("mine", "others", "told"), [("", "", ""), ("207008", "", "207008"), ("", "561002", "561002")])
+def test_what_one_device_refuses_is_refused_on_all(mine: str, others: str, told: str) -> None:
+    with links(2) as found:
+        found[1]._channels[0].send(GraphRefusal(others))
+        assert refused_anywhere(found[0], mine) == told
+        assert found[1]._channels[0].recv(None) == GraphRefusal(told)
+    assert refused_anywhere(None, mine) == mine and first_refusal([GraphRefusal("")]).said == ""

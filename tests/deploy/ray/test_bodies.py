@@ -1,0 +1,93 @@
+"""Bodies on their way into the ingress: whoever stops sending gives way, and is refused in the end."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from deploy.ray import bodies
+from deploy.ray.forwarding import Head
+from deploy.ray.ingress import Ingress
+from server.http.connection.send_buffer import Clock
+from tests.deploy.ray.fake_replicas import JSON, Exchange, FakeReplicas, ingress_over
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second passes with each look at the clock, a hundred times a second."""
+    seconds = itertools.count()
+    monkeypatch.setattr(bodies, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(bodies, "Clock", lambda: Clock(lambda: float(next(seconds))))
+
+
+class Slow(Exchange):
+    """It sends the first piece of its body, and the others as `more` says."""
+
+    async def send_slowly(self, ingress: Ingress, first: bytes, more: Callable[[], Awaitable[Message]]) -> int:
+        pieces = iter([{"type": "http.request", "body": first, "more_body": True}])
+
+        async def receive() -> Message:
+            return next(pieces, None) or await more()
+
+        async def send(message: Message) -> None:
+            self.sent.append(message)
+
+        await ingress(self.scope, receive, send)
+        return self.status
+
+
+async def nothing_more() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def refused(exchange: Exchange) -> tuple[int, str]:
+    return exchange.status, json.loads(exchange.body)["error"]["code"]
+
+
+@pytest.mark.parametrize("limits", [{"receive_seconds": 3.0}, {"receive_seconds": 1e6, "body_seconds": 3.0}])
+def test_a_body_that_stands_still_is_refused(limits: dict[str, Any]) -> None:
+    """As by a server: Serve's proxy would wait for ever."""
+    replicas = FakeReplicas(("r1", [Head(200, JSON), b"{}"]))
+
+    async def life() -> None:
+        ingress, slow = ingress_over(replicas, max_inflight_bytes=100, **limits), Slow()
+        await asyncio.wait_for(slow.send_slowly(ingress, b"x" * 99, nothing_more), 10)
+        assert refused(slow) == (408, "body_timeout")
+        assert (await Exchange().ask(ingress, b"x" * 100)).status == 200, "nothing of it is held"
+
+    asyncio.run(life())
+
+
+def test_a_body_that_stands_still_gives_way_to_one_that_comes() -> None:
+    replicas = FakeReplicas(("r1", [Head(200, JSON), b"{}"]))
+
+    async def life() -> None:
+        ingress, slow = ingress_over(replicas, max_inflight_bytes=100, receive_seconds=1e6, body_seconds=1e6), Slow()
+        waits = asyncio.create_task(slow.send_slowly(ingress, b"x" * 99, nothing_more))
+        await asyncio.sleep(0.2)
+        assert (await Exchange().ask(ingress, b"x" * 50)).status == 200
+        await asyncio.wait_for(waits, 10)
+        assert refused(slow) == (429, "bodies_full")
+
+    asyncio.run(life())
+
+
+def test_a_body_that_keeps_its_rate_is_answered_however_long_it_takes() -> None:
+    replicas = FakeReplicas(("r1", [Head(200, JSON), b"{}"]))
+    left = iter(range(10))
+
+    async def more() -> Message:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b"x" * 5, "more_body": next(left) < 9}
+
+    async def life() -> None:
+        ingress = ingress_over(replicas, receive_seconds=4.0, receive_rate=1)
+        assert await Slow().send_slowly(ingress, b"x", more) == 200
+
+    asyncio.run(life())
+    assert len(replicas.asked[0].body) == 51
