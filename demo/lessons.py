@@ -12,12 +12,13 @@ from demo.batches import Batch, Pointed
 from demo.net import DemoNet, Placed
 from demo.prompts import IGNORED
 from demo.sizes import Sizes
-from demo.studio import NO_SHAPE
+from demo.studio import MOST_THINGS, NO_SHAPE
 
 _STEPS = 20  # a coordinate is told to the nearest of so many steps, and between two of them by weight
-_KINDS = (len(SHAPES) + 1, len(COLOURS) + 1, 4 * _STEPS, 1)
+_COUNTS = MOST_THINGS + 1
+_KINDS = (len(SHAPES) + 1, len(COLOURS) + 1, 4 * _STEPS, 1, 4 * _COUNTS)
 _SIDE_WEIGHT, _BOX_WEIGHT, _GROUND_WEIGHT, _DIGITS_WEIGHT = 0.4, 0.5, 0.3, 3.0
-_MIDDLE_WEIGHT, _POINT_WEIGHT = 2.0, 1.5
+_MIDDLE_WEIGHT, _POINT_WEIGHT, _ALIKE_WEIGHT = 2.0, 1.5, 2.0
 _RARE = 8.0  # how much more a digit or a middle that is there counts than one that is not
 
 
@@ -85,12 +86,15 @@ def _embed(net: DemoNet, batch: Batch) -> dict[str, Tensor]:
 def _side_loss(heads: SideHeads, embeddings: dict[str, Tensor], batch: Batch) -> Tensor:
     loss = torch.zeros(())
     if batch.seen is not None:
-        shape, colour, box, middle = heads.seen(embeddings["image"]).float().split(_KINDS, dim=-1)
+        shape, colour, box, middle, alike = heads.seen(embeddings["image"]).float().split(_KINDS, dim=-1)
         names = torch.from_numpy(batch.seen.shape)
         colours, shown = torch.from_numpy(batch.seen.colour), names != NO_SHAPE
         if shown.any():  # apart from the ground, which is most of every picture
             loss = loss + F.cross_entropy(shape[shown], names[shown]) + F.cross_entropy(colour[shown], colours[shown])
             loss = loss + _BOX_WEIGHT * _box_loss(box[shown], torch.from_numpy(batch.seen.box)[shown])
+            counts = torch.from_numpy(batch.seen.alike)[shown]  # [n, 4]
+            told = alike[shown].view(-1, _COUNTS)
+            loss = loss + _ALIKE_WEIGHT * F.cross_entropy(told, counts.flatten())
         wanted = torch.from_numpy(batch.seen.middle).float()
         loss = loss + _MIDDLE_WEIGHT * _marked(middle[..., 0], wanted)
         if not shown.all():

@@ -35,10 +35,10 @@ def carried(rng: np.random.Generator, samples: Samples) -> Samples:
     wave = np.fft.rfft(samples, size)
     hertz = np.arange(len(wave)) * (RATE / size)
     kind = rng.random()
-    pass_to = 3400.0 if kind < 0.2 else rng.uniform(3000, 7500)
+    pass_to = rng.uniform(3000, 3600) if kind < 0.4 else rng.uniform(3000, 7500)
     wave = wave / (1 + (hertz / pass_to) ** 4)  # gentle: a tone above stays to be heard
-    if kind < 0.45:
-        pass_from = 300.0 if kind < 0.2 else rng.uniform(40, 250)
+    if kind < 0.6:
+        pass_from = rng.uniform(250, 400) if kind < 0.4 else rng.uniform(40, 250)
         wave = wave * (hertz / pass_from) ** 2 / (1 + (hertz / pass_from) ** 2)
     return np.fft.irfft(wave, size)[: len(samples)].astype(np.float32)
 

@@ -28,6 +28,7 @@ from tokenization.media.smart_resize import smart_resize
 from tokenization.media.video_frames import video_patches
 
 NO_SHAPE, NO_COLOUR = len(SHAPES), len(COLOURS)
+MOST_THINGS = 7  # in one scene
 _TOKEN_SECONDS = 0.04
 
 
@@ -39,6 +40,7 @@ class Seen:
     colour: np.ndarray  # int64 [pictures, tokens]
     box: np.ndarray  # float32 [pictures, tokens, 4]: x1, y1, x2, y2 in 0..1 of the thing that is shown
     middle: np.ndarray  # int64 [pictures, tokens]: 1 in the one token in which the middle of a thing lies
+    alike: np.ndarray  # int64 [pictures, tokens, 4]: how many things are of its shape, of its colour, of both; how many
 
 
 class Studio:
@@ -152,6 +154,7 @@ class Studio:
         colour = np.full((len(drawn), rows, columns), NO_COLOUR)
         box = np.zeros((len(drawn), rows, columns, 4), np.float32)
         middle = np.zeros((len(drawn), rows, columns), np.int64)
+        alike = np.zeros((len(drawn), rows, columns, 4), np.int64)
         y, x = np.arange(rows)[:, None], np.arange(columns)[None]
         for i, picture in enumerate(drawn):
             best = np.zeros((rows, columns))
@@ -164,12 +167,12 @@ class Studio:
                 here = (share > 0.2) & (share > best)
                 best = np.where(here, share, best)
                 shape[i][here], colour[i][here] = SHAPES.index(thing.shape), COLOURS.index(thing.colour)
-                box[i][here] = edges
+                box[i][here], alike[i][here] = edges, _alike(thing, picture.things)
                 middle[i].flat[self.middle_of(thing, picture, grid)] = 1
         n = rows * columns
         return Seen(
             shape=shape.reshape(-1, n), colour=colour.reshape(-1, n), box=box.reshape(-1, n, 4),
-            middle=middle.reshape(-1, n),
+            middle=middle.reshape(-1, n), alike=alike.reshape(-1, n, 4),
         )  # fmt: skip
 
     def middle_of(self, thing: Thing, picture: Picture, grid: tuple[int, int, int]) -> int:
@@ -214,3 +217,10 @@ class Studio:
                 found[i][inside] = 1
                 found[i][inside[:1]] = 2
         return found
+
+
+def _alike(thing: Thing, things: Sequence[Thing]) -> tuple[int, int, int, int]:
+    """How many of `things` have its shape, its colour, and both; and how many they are."""
+    shapes, colours = [one.shape == thing.shape for one in things], [one.colour == thing.colour for one in things]
+    both = [shape and colour for shape, colour in zip(shapes, colours, strict=True)]
+    return sum(shapes), sum(colours), sum(both), len(things)

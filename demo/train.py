@@ -29,8 +29,8 @@ from demo.words import Words
 
 # Besides a batch of scenes, each step takes the next of these.
 ROTATION = (
-    "pairs", "numbers", "talk", "tools", "pairs", "clips", "talk", "sounds", "pairs", "numbers", "tools", "clips",
-    "mixed", "talk", "numbers", "tools", "sounds",
+    "pairs", "clips", "talk", "tools", "clips", "sounds", "pairs", "numbers", "clips", "talk", "mixed", "clips",
+    "pairs", "tools", "numbers", "clips", "sounds", "pairs", "talk",
 )  # fmt: skip
 _CORPUS_LINES = 60_000
 _QUEUE = 6  # batches drawn ahead
