@@ -24,7 +24,7 @@ CONFIG = REPO / "deploy" / "nginx-replicas.conf"
 PAGE = REPO / "docs" / "behind-a-proxy.md"
 FLAGS = ("--workers", "1", "--max-seqs", "2", "--allowed-host", NAME)
 PICTURES = [data_url(picture(224, 224, seed)) for seed in range(6)]
-MANY = [*PICTURES, *(data_url(picture(224, 224, seed)) for seed in range(6, 16))]  # all of them at one server: 1 in 2^15
+MANY = [*PICTURES, *(data_url(picture(224, 224, seed)) for seed in range(6, 16))]  # all at one server: 1 in 2^15
 Key = Callable[[list[dict[str, Any]]], str]
 
 
