@@ -69,7 +69,7 @@ class Studio:
 
     def scene(self, size: tuple[int, int]) -> Picture:
         """A picture of none to seven things, mostly of few."""
-        count = int(self._rng.choice(8, p=(0.01, 0.30, 0.16, 0.17, 0.16, 0.16, 0.02, 0.02)))
+        count = int(self._rng.choice(MOST_THINGS + 1, p=(0.01, 0.30, 0.16, 0.17, 0.16, 0.16, 0.02, 0.02)))
         return draw_scene(self._rng, size, count, varied=True)
 
     def pair(self, size: tuple[int, int], other: tuple[int, int]) -> tuple[Picture, Picture]:

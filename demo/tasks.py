@@ -68,6 +68,11 @@ class Asker:
         """One of them."""
         return options[int(self.rng.integers(len(options)))]
 
+    def weigh(self, weights: Mapping[str, float]) -> str:
+        """One of their names, each as often as its weight says."""
+        shares = np.array(list(weights.values()))
+        return list(weights)[int(self.rng.choice(len(weights), p=shares / shares.sum()))]
+
 
 Question = Callable[[Asker], Asked]
 
@@ -100,9 +105,8 @@ def about_picture(asker: Asker, picture: Picture, tasks: Sequence[str] = ()) -> 
         options["shape_of"] = (1.2, lambda a: _shape_of(a, single_colours))
     if some and single_shapes:
         options["colour_of"] = (1.2, lambda a: _colour_of(a, single_shapes))
-    wanted = [name for name in options if not tasks or name in tasks]
-    weights = np.array([options[name][0] for name in wanted])
-    return options[wanted[int(asker.rng.choice(len(wanted), p=weights / weights.sum()))]][1](asker)
+    wanted = {name: weight for name, (weight, _) in options.items() if not tasks or name in tasks}
+    return options[asker.weigh(wanted)][1](asker)
 
 
 def about_number(asker: Asker, picture: Picture) -> Asked:
@@ -124,8 +128,8 @@ def about_pair(asker: Asker, first: Picture, second: Picture, tasks: Sequence[st
     if only:
         options["which_has"] = lambda q: _which_has(q, only)
     wanted = [name for name in options if not tasks or name in tasks]
-    weights = np.array([3.0 if name.startswith("same_") else 1.0 for name in wanted])  # likeness is hard to learn
-    return options[wanted[int(asker.rng.choice(len(wanted), p=weights / weights.sum()))]](asker)
+    likeness = {name: 3.0 if name.startswith("same_") else 1.0 for name in wanted}  # it is hard to learn
+    return options[asker.weigh(likeness)](asker)
 
 
 def about_clip(asker: Asker, clip: Clip, tasks: Sequence[str] = ()) -> Asked:

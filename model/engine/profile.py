@@ -78,8 +78,7 @@ def profile_on_device(
     """Run the largest items and two full steps over a cache of `trial`, which is free again afterwards.
 
     Graphs are captured to see what they take; they know the trial's addresses and end with it. refused: as of
-    `captured`. Raises DeviceError
-    for what the device cannot hold.
+    `captured`. Raises DeviceError for what the device cannot hold.
     """
     where = model.device
     with device.out_of_memory(where, "a KV cache to measure over", "--kv-cache-mib"):

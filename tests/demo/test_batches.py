@@ -198,6 +198,20 @@ def test_tokens_know_what_they_show() -> None:
     assert not boxes[found.shape.reshape(3, 4) == NO_SHAPE].any()
 
 
+def test_tokens_know_how_many_are_alike() -> None:
+    """Of its shape, of its colour, of both, and all: two red rings, a blue ring and a red star, a token each."""
+    kinds = (("ring", "red"), ("ring", "red"), ("ring", "blue"), ("star", "red"))
+    found = seen(
+        *(
+            Thing(shape=shape, colour=colour, box=(40 * i + 5, 5, 40 * i + 35, 35))
+            for i, (shape, colour) in enumerate(kinds)
+        )
+    )
+    assert found.alike.shape == (1, 12, 4)
+    assert found.alike[0, :4].tolist() == [[3, 3, 2, 4], [3, 3, 2, 4], [3, 1, 1, 4], [1, 3, 1, 4]]
+    assert not found.alike[0, 4:].any()
+
+
 def test_a_small_thing_wins_the_token_that_it_lies_in_whole() -> None:
     """Of the ring the token shows a quarter, of the small star all of it."""
     ring = Thing(shape="ring", colour="red", box=(20, 20, 60, 60))

@@ -183,6 +183,16 @@ def test_a_client_may_leave(servers: dict[int, RunningServer]) -> None:
     assert_alike(answer(servers[1], "text"), answer(servers[2], "text"))
 
 
+def test_embeddings_are_those_of_one_process_whoever_made_them(
+    servers: dict[int, RunningServer], shm_root: Path, tmp_path: Path
+) -> None:
+    """Where every rank makes all of them."""
+    root = shm_root.with_name(f"{shm_root.name}-ranks-replicated")
+    with running(None, root, tmp_path, "--tensor-parallel", "2", "--encoder-parallel", "replicated", *FLAGS) as server:
+        for name in ("several", "audio"):
+            assert_alike(answer(servers[1], name), answer(server, name))
+
+
 def test_both_ranks_are_shown_and_ready(servers: dict[int, RunningServer]) -> None:
     server = servers[2]
     assert len(server.children("engine")) == 2
