@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,18 @@ def test_every_row_of_an_npu(tmp_path: Path) -> None:
     rates = [row["figures"]["GB/s"] for row in copies if row["verdict"] == "pass"]
     assert len(rates) == 8 and min(rates) > 0
     assert [row["note"] for row in copies if row["verdict"] == "told"] == ["early", "early"]
+
+
+def test_two_cards_together(tmp_path: Path) -> None:
+    """Sums and gathers, a model in two parts against the whole, and its graphs."""
+    file = tmp_path / "ranks.json"
+    words = ["selftest", "--device", "npu", "--quick", "--json", str(file), "--ranks", "2", "--only", "ranks"]
+    done = subprocess.run(
+        [sys.executable, "-m", "server", *words], cwd=REPO,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "NPU_STUB_CARDS": "2"}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_bytes())
+    assert found["device"] == "npu:0" and {row["verdict"] for row in found["rows"]} == {"pass"}
+    asked = Counter(row["name"] for row in found["rows"])
+    assert asked == {"all_reduce": 3, "all_gather": 3, "random, 2 ranks": 7}
