@@ -139,6 +139,7 @@ def test_all_meet_and_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, n: in
     assert [len(fds) for fds in launcher.inherited] == [2] * (n - 1) + ([n] if n > 1 else [0])
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("which", [0, 2])
 def test_a_death_ends_all_and_all_are_started_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, which: int
@@ -170,6 +171,7 @@ def test_a_death_ends_all_and_all_are_started_again(
     assert len(launcher.children) == 6
 
 
+@pytest.mark.faults
 def test_one_that_stops_is_told_with_where_the_others_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -198,6 +200,7 @@ def test_a_rank_that_refuses_ends_the_start_in_its_own_words(monkeypatch: pytest
     keep(REFUSES, scenario, monkeypatch, tmp_path)
 
 
+@pytest.mark.faults
 def test_without_room_for_one_none_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Those that were started are ended, and all are tried again."""
 
