@@ -62,7 +62,7 @@ def loop_of(url: str, pid: int) -> Iterator[Longest]:
     `/health/live` is answered by the loop alone, so between a question and its answer lie one to three turns. What the
     kernel counted meanwhile for the main thread is at least the longest of them: a bound from above.
     """
-    longest, over = Longest(), threading.Event()
+    longest, over, begun = Longest(), threading.Event(), threading.Event()
     address = urlsplit(url)
     failed: list[Exception] = []
 
@@ -74,12 +74,15 @@ def loop_of(url: str, pid: int) -> Iterator[Longest]:
                     sock.sendall(QUESTION)
                     _read_answer(sock)
                     longest.saw(main_thread_seconds(pid) - before)
+                    begun.set()
                     over.wait(PAUSE_SECONDS)
         except Exception as error:  # noqa: BLE001 - a thread's main: raised again where the block ends
             failed.append(error)
+            begun.set()
 
     thread = threading.Thread(target=watch, name="loop-watch")
     thread.start()
+    begun.wait()  # a connection that has asked for nothing yet would give way to those of an attack
     try:
         yield longest
     finally:
