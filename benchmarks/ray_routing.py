@@ -34,8 +34,8 @@ WAYS = ("round_robin", "power_of_two", "least_in_flight", "content")
 class RoutedByHeader(LocalityMixin, ContentRouter):  # type: ignore[misc]  # the mixin is what Serve's own way asks
     """One of these ways, as each request says; power_of_two is what Serve does where it is told nothing."""
 
-    def initialize_state(self, by_content: bool = True) -> None:
-        super().initialize_state(by_content)
+    def initialize_state(self, most: int, by_content: bool = True) -> None:
+        super().initialize_state(most, by_content)
         self._turn = itertools.count()
 
     async def choose_replicas(self, candidate_replicas: list[Any], pending_request: Any = None) -> list[list[Any]]:

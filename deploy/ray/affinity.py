@@ -74,13 +74,15 @@ def order(digest: bytes, replicas: Sequence[str]) -> list[str]:
     return sorted(replicas, key=lambda replica: hashlib.sha256(digest + replica.encode()).digest())
 
 
-def preferred(digest: bytes, in_flight: Mapping[str, int]) -> list[str]:
+def preferred(digest: bytes, in_flight: Mapping[str, int], most: int) -> list[str]:
     """The order in which replicas are tried: those within their bound first (Mirrokni et al., 2018), as in `order`.
 
     in_flight: requests of each replica. A replica takes at most SLACK times its share of them and of the new one, or
     FEW, so that one picture that everybody asks about does not wait for one replica while others have nothing to do.
+    most: what a replica's server takes at once; it would refuse what another one has room for.
     """
-    bound = max(FEW, math.ceil(SLACK * (sum(in_flight.values()) + 1) / max(1, len(in_flight))))
+    share = math.ceil(SLACK * (sum(in_flight.values()) + 1) / max(1, len(in_flight)))
+    bound = min(most, max(FEW, share))
     ordered = order(digest, list(in_flight))
     within = [replica for replica in ordered if in_flight[replica] < bound]
     return [*within, *sorted((one for one in ordered if in_flight[one] >= bound), key=in_flight.__getitem__)]

@@ -125,7 +125,10 @@ def application(options: Options, router: type[ContentRouter]) -> serve.Applicat
         health_check_timeout_s=30.0,
         request_router_config=serve.config.RequestRouterConfig(
             request_router_class=router,
-            request_router_kwargs={"by_content": options.routing == "content"},
+            request_router_kwargs={
+                "most": config.http.max_requests,
+                "by_content": options.routing == "content",
+            },
             request_routing_stats_period_s=1.0,
             request_routing_stats_timeout_s=10.0,
         ),

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
@@ -20,10 +21,13 @@ class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installe
 
     queue_len_response_deadline_s = 2.0  # Serve's own 0.1 s lost a conversation's cache wherever a processor was busy
 
-    def initialize_state(self, by_content: bool = True) -> None:
-        """by_content: else least in flight, whatever is asked."""
+    def initialize_state(self, most: int, by_content: bool = True) -> None:
+        """most: requests that a replica's server takes at once. by_content: else least in flight, whatever is asked."""
+        self._most = most
         self._by_content = by_content
         self._in_flight: Counter[str] = Counter()
+        # Of a burst none is accepted before the last has chosen; what is tried again has another future.
+        self._chosen: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -36,13 +40,18 @@ class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installe
             usable.pop(request.avoid, None)
             request.n_others = len(usable)
             digest = request.digest if self._by_content else b""
-        in_flight = {name: self._in_flight[name] for name in usable}
-        names = preferred(digest, in_flight) if digest else sorted(in_flight, key=in_flight.__getitem__)
+        chosen = Counter(self._chosen.values())
+        in_flight = {name: self._in_flight[name] + chosen[name] for name in usable}
+        least = sorted(in_flight, key=in_flight.__getitem__)
+        names = preferred(digest, in_flight, self._most) if digest else least
+        if names and pending_request is not None:
+            self._chosen[pending_request.future] = names[0]
         return [[usable[name]] for name in names]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
         """The end is asked of the result: `on_request_completed` may come before this call, and for what never ran."""
         name = name_of(replica_id)
+        self._chosen.pop(pending_request.future, None)
         self._in_flight[name] += 1
         loop = asyncio.get_running_loop()
         result.add_done_callback(lambda _: loop.call_soon_threadsafe(self._ended, name))  # from a thread of Ray's

@@ -10,6 +10,7 @@ from deploy.ray.affinity import FEW, SLACK, digest_of, order, preferred
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 REPLICAS = ["r1", "r2", "r3", "r4"]
+MOST = 768
 
 
 def digest(body: Any, *headers: tuple[bytes, bytes]) -> bytes:
@@ -82,7 +83,7 @@ def test_digests_stay_where_they_are_when_a_replica_goes() -> None:
 def test_one_digest_takes_no_more_than_its_share_and_a_quarter() -> None:
     in_flight = Counter(dict.fromkeys(REPLICAS, 0))
     for n in range(1, 401):
-        first = preferred(digest(said("the one picture")), in_flight)[0]
+        first = preferred(digest(said("the one picture")), in_flight, MOST)[0]
         in_flight[first] += 1
         assert in_flight[first] <= max(FEW, SLACK * n / len(REPLICAS) + 1)
     home = order(digest(said("the one picture")), REPLICAS)[0]
@@ -92,8 +93,17 @@ def test_one_digest_takes_no_more_than_its_share_and_a_quarter() -> None:
 def test_the_home_comes_first_and_all_others_behind_it() -> None:
     body = digest(said("hello"))
     idle = dict.fromkeys(REPLICAS, 0)
-    assert preferred(body, idle) == order(body, REPLICAS)
+    assert preferred(body, idle, MOST) == order(body, REPLICAS)
     home, *others = order(body, REPLICAS)
-    assert preferred(body, {**idle, home: FEW - 1}) == [home, *others], "so few wait for nobody"
-    assert preferred(body, {**idle, home: FEW}) == [*others, home]
-    assert preferred(body, {}) == []
+    assert preferred(body, {**idle, home: FEW - 1}, MOST) == [home, *others], "so few wait for nobody"
+    assert preferred(body, {**idle, home: FEW}, MOST) == [*others, home]
+    assert preferred(body, {}, MOST) == []
+
+
+def test_a_full_replica_comes_after_one_that_has_room() -> None:
+    """However few the others have: its server would refuse what is one too many."""
+    body = digest(said("hello"))
+    home, *others = order(body, REPLICAS)
+    in_flight = {**dict.fromkeys(others, 7), home: 8}
+    assert preferred(body, in_flight, 9) == [home, *others]
+    assert preferred(body, in_flight, 8) == [*others, home]

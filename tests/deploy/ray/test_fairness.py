@@ -16,6 +16,7 @@ from tests.hostile.clients import connected, posted, say
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 OTHER = "127.0.0.2"
+PLACES = MOST_REQUESTS // 7  # of one of several requests: fewer than that may be left
 PATH = "/v1/completions"
 
 
@@ -33,9 +34,9 @@ def one_client(replica: str, replicas: set[str]) -> list[tuple[str, bytes]]:
     return [("", posted(PATH, hold_of(replica, replicas, MOST_REQUESTS)))]
 
 
-def eight_addresses(replica: str, replicas: set[str]) -> list[tuple[str, bytes]]:
-    """Together an eighth more than there are places."""
-    return [(f"127.0.0.{n}", posted(PATH, hold_of(replica, replicas, MOST_REQUESTS // 7))) for n in range(3, 11)]
+def ten_addresses(replica: str, replicas: set[str]) -> list[tuple[str, bytes]]:
+    """Together more than there are places, wherever the bound of load leads them."""
+    return [(f"127.0.0.{n}", posted(PATH, hold_of(replica, replicas, PLACES))) for n in range(3, 13)]
 
 
 def streams(replica: str, replicas: set[str]) -> list[tuple[str, bytes]]:
@@ -44,9 +45,9 @@ def streams(replica: str, replicas: set[str]) -> list[tuple[str, bytes]]:
     return [("", posted("/v1/chat/completions", body)) for body in itertools.islice(bodies, MOST_REQUESTS)]
 
 
-@pytest.mark.parametrize("hold", [one_client, eight_addresses, streams])
+@pytest.mark.parametrize("hold", [one_client, ten_addresses, streams])
 def test_who_holds_every_place_starves_nobody(cluster: Cluster, hold: Hold) -> None:
-    """They read nothing. Another client's chats are all answered, by both replicas, and who holds has to give way."""
+    """They read nothing. Another client's chats are all answered, wherever they belong, and who holds gives way."""
     replicas = cluster.replicas()
 
     def inside() -> float:
@@ -59,11 +60,14 @@ def test_who_holds_every_place_starves_nobody(cluster: Cluster, hold: Hold) -> N
             for source, message in hold(replica, replicas):
                 sock = stack.enter_context(contextlib.closing(connected(URL, source=source)))
                 say(sock, message)
-        until("every place is taken", lambda: inside() >= 2 * MOST_REQUESTS - 8, 60, 0.2)
+        until(
+            "every place is taken", lambda: inside() > 2 * (MOST_REQUESTS - PLACES), 60, 0.2,
+            lambda: cluster.http.get("/metrics").text,
+        )  # fmt: skip
         with httpx.Client(transport=httpx.HTTPTransport(local_address=OTHER), base_url=URL, timeout=120) as http:
             for replica in sorted(replicas):
                 texts = texts_of(replica, replicas)
                 assert [answered(http, chat(next(texts))).status for _ in range(3)] == [200] * 3
-        gave_way = cluster.metrics("pixelferry:client_share_gave_way_total")
-        assert all(gave_way[replica] > before[replica] for replica in replicas)
+        after = cluster.metrics("pixelferry:client_share_gave_way_total")
+        assert sum(after.values()) > sum(before.values())
     until("all is let go", lambda: inside() == 0, 60, 0.2)

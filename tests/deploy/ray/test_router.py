@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from deploy.ray.forwarding import ForwardedRequest
 
 pytestmark = pytest.mark.ray
 NAMES = ["r1", "r2", "r3"]
+MOST = 64
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def router() -> Any:
     from deploy.ray.router import ContentRouter
 
     router = ContentRouter.__new__(ContentRouter)
-    router.initialize_state()
+    router.initialize_state(MOST)
     return router
 
 
@@ -37,8 +39,22 @@ def replica(name: str, **stats: bool) -> Any:
 
 
 def chosen(router: Any, request: object, replicas: list[Any] | None = None) -> list[str]:
-    pending = SimpleNamespace(args=[request]) if request is not None else None
-    ranks = asyncio.run(router.choose_replicas(replicas or [replica(name) for name in NAMES], pending))
+    """What is chosen for a request that then goes no further."""
+
+    async def choose() -> list[str]:
+        pending = pending_of(request) if request is not None else None
+        return await names_of(router, pending, replicas or [replica(name) for name in NAMES])
+
+    return asyncio.run(choose())
+
+
+def pending_of(*args: object) -> Any:
+    """As Serve's PendingRequest: a new future each time that it is tried."""
+    return SimpleNamespace(args=list(args), future=asyncio.get_running_loop().create_future())
+
+
+async def names_of(router: Any, pending: Any, replicas: list[Any]) -> list[str]:
+    ranks = await router.choose_replicas(replicas, pending)
     assert all(len(rank) == 1 for rank in ranks)
     return [rank[0].replica_id.unique_id for rank in ranks]
 
@@ -76,7 +92,7 @@ def route(router: Any, *names: str, ended: bool = False) -> list[Result]:
     async def accept() -> list[Result]:
         results = [Result(ended) for _ in names]
         for name, result in zip(names, results, strict=True):
-            router.on_request_routed(SimpleNamespace(), SimpleNamespace(unique_id=name), result)
+            router.on_request_routed(pending_of(), SimpleNamespace(unique_id=name), result)
         await asyncio.sleep(0)  # what a thread has said arrives
         return results
 
@@ -88,8 +104,26 @@ def test_without_content_the_least_in_flight_is_first(router: Any) -> None:
     assert chosen(router, asked()) == ["r2", "r3", "r1"] == chosen(router, None)
     route(router, "r2", "r2", "r2")
     assert chosen(router, asked()) == ["r3", "r1", "r2"]
-    router.initialize_state(by_content=False)
+    router.initialize_state(MOST, by_content=False)
     assert chosen(router, asked(digest=b"d")) == NAMES
+
+
+def test_a_burst_is_spread_before_any_of_it_is_accepted(router: Any) -> None:
+    """By content within the bound; what then goes elsewhere or no further is counted no longer."""
+
+    async def burst() -> None:
+        replicas, first = [replica(name) for name in NAMES], Counter[str]()
+        several = [pending_of(asked(digest=b"d")) for _ in range(60)]
+        for pending in several:
+            first[(await names_of(router, pending, replicas))[0]] += 1
+        assert max(first.values()) == first[order(b"d", NAMES)[0]] == 25 and len(first) == len(NAMES)
+        for pending in several[:2]:
+            router.on_request_routed(pending, SimpleNamespace(unique_id="r2"), Result())
+        several.clear()
+        del pending
+        assert await names_of(router, pending_of(asked()), replicas) == ["r1", "r3", "r2"]
+
+    asyncio.run(burst())
 
 
 def test_a_request_ends_once_and_on_the_loop(router: Any) -> None:
@@ -98,7 +132,7 @@ def test_a_request_ends_once_and_on_the_loop(router: Any) -> None:
     async def life() -> None:
         results = [Result() for _ in range(2)]
         for result in results:
-            router.on_request_routed(SimpleNamespace(), SimpleNamespace(unique_id="r1"), result)
+            router.on_request_routed(pending_of(), SimpleNamespace(unique_id="r1"), result)
         results[0].end()
         await asyncio.sleep(0)
 

@@ -81,6 +81,15 @@ def test_what_may_grow_is_no_leak(metric: str, value: float) -> None:
     assert "leaked" not in judged({**IDLE, metric: value}).values()
 
 
+@pytest.mark.parametrize(("held", "verdict"), [((24.0, 24.0), "clean"), ((20.0, 29.0), "leaked")])
+def test_each_of_several_servers_may_keep_as_much_as_one(held: tuple[float, float], verdict: str) -> None:
+    def of(*values: float) -> dict[str, float]:
+        own = {f'process_open_fds{{replica="{n}"}}': value for n, value in enumerate(values)}
+        return {key: value for key, value in IDLE.items() if key != "process_open_fds"} | own
+
+    assert judged(of(*held), of(20.0, 20.0))["open descriptors"] == verdict
+
+
 def test_what_was_held_before_is_not_held_by_the_run() -> None:
     held = {**IDLE, 'shm_bytes{state="leased"}': 4096.0}
     assert "leaked" not in judged(held, held).values()
