@@ -29,8 +29,8 @@ from demo.words import Words
 
 # Besides a batch of scenes, each step takes the next of these.
 ROTATION = (
-    "pairs", "clips", "talk", "tools", "clips", "sounds", "pairs", "numbers", "clips", "talk", "mixed", "clips",
-    "pairs", "tools", "numbers", "clips", "sounds", "pairs", "talk",
+    "pairs", "scenes", "clips", "sounds", "talk", "tools", "scenes", "pairs", "numbers", "clips", "mixed", "scenes",
+    "sounds", "pairs", "talk", "tools", "scenes", "numbers", "clips", "pairs", "sounds", "talk",
 )  # fmt: skip
 _CORPUS_LINES = 60_000
 _QUEUE = 6  # batches drawn ahead
