@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 SLACK = 1.25  # how much more than its share of all requests in flight the replica of a digest may have
-FEW = 4  # requests that every replica may have: a batch of so few takes hardly longer than one, a cold cache does
+FEW = 4  # that it may have beyond its share at least: so few more in a batch take hardly longer, a cold cache does
 KEYS = (b"authorization", b"x-api-key")
 USERS = ("user", None)  # roles of a turn that asks; OpenAI's Responses leave it out
 
@@ -78,11 +78,12 @@ def preferred(digest: bytes, in_flight: Mapping[str, int], most: int) -> list[st
     """The order in which replicas are tried: those within their bound first (Mirrokni et al., 2018), as in `order`.
 
     in_flight: requests of each replica. A replica takes at most SLACK times its share of them and of the new one, or
-    FEW, so that one picture that everybody asks about does not wait for one replica while others have nothing to do.
+    FEW more than that share, so that one picture that everybody asks about does not wait for one replica while others
+    have nothing to do.
     most: what a replica's server takes at once; it would refuse what another one has room for.
     """
-    share = math.ceil(SLACK * (sum(in_flight.values()) + 1) / max(1, len(in_flight)))
-    bound = min(most, max(FEW, share))
+    share = (sum(in_flight.values()) + 1) / max(1, len(in_flight))
+    bound = min(most, math.ceil(max(SLACK * share, share + FEW)))
     ordered = order(digest, list(in_flight))
     within = [replica for replica in ordered if in_flight[replica] < bound]
     return [*within, *sorted((one for one in ordered if in_flight[one] >= bound), key=in_flight.__getitem__)]
