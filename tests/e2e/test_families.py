@@ -96,7 +96,12 @@ def answer_of(server: RunningServer, route: str, parts: list[dict[str, Any]]) ->
     return text, body["usage"]["prompt_tokens"]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("qwen2_5_vl", "qwen2_audio", "llava")])
+SERVED = [name for name in NAMES if name not in ("qwen2_5_vl", "qwen2_audio", "llava")]  # others' tests serve those
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "internvl" else pytest.param(name, marks=pytest.mark.matrix) for name in SERVED]
+)
 def test_a_family_behind_a_server(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     (family,) = (family for family, _ in families() if family.name == name)
     with server_of(name, request, tmp_path) as server:

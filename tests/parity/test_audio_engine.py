@@ -141,7 +141,7 @@ def reference_of(
     return as_reference(len(ids), *generated(hf, ids, media, banned), banned)
 
 
-@pytest.fixture(scope="module", params=list(WRITERS))
+@pytest.fixture(scope="module", params=["qwen2_audio", pytest.param("qwen2_5_omni", marks=pytest.mark.matrix)])
 def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     path = WRITERS[request.param](tmp_path_factory.mktemp("tiny"))
     members = MEMBERS[request.param]

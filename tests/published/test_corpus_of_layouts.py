@@ -216,6 +216,7 @@ def test_mel_frames(hearing: Path) -> None:
     assert [item.grid[2] for item in longest] == [theirs.nb_max_frames]
 
 
+@pytest.mark.served
 @pytest.mark.filterwarnings("ignore:`rope_scaling` is deprecated:FutureWarning")  # a key that transformers 4 saved
 @torch.inference_mode()
 def test_logits(path: Path) -> None:

@@ -128,7 +128,7 @@ def place(family: str, checkpoints: Any, tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("tokens", [1, 7, 16, 2048])
+@pytest.mark.parametrize("tokens", [pytest.param(1, marks=pytest.mark.matrix), 7, 16, 2048])
 @pytest.mark.parametrize("tight", [False, True])
 def test_the_answers_of_an_engine_without_a_cache(place: Place, tokens: int, tight: bool) -> None:
     """Cold, beside each other, and warm."""

@@ -125,7 +125,7 @@ def keep(
     return launcher
 
 
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("n", [1, pytest.param(3, marks=pytest.mark.ranks)])
 def test_all_meet_and_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, n: int) -> None:
     async def scenario(engine: EngineClient, task: "asyncio.Task[None]") -> None:
         await engine.ready.wait()
