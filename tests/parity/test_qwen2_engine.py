@@ -67,7 +67,9 @@ def reference_of(hf: Any, path: Path, generate: Generate, parts: Parts, root: Pa
     return as_reference(len(ids), tokens, logits, banned)
 
 
-@pytest.fixture(scope="module", params=["qwen2_vl", pytest.param("qwen2_vl-v5", marks=pytest.mark.matrix), "qwen2_5_vl"])
+@pytest.fixture(
+    scope="module", params=["qwen2_vl", pytest.param("qwen2_vl-v5", marks=pytest.mark.matrix), "qwen2_5_vl"]
+)
 def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     directory = tmp_path_factory.mktemp("tiny")
     if request.param == "qwen2_vl-v5":
