@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test proofs faults families ranks test-npu test-npu-ranks layouts clients contract vllm-tests pages exam exam-tests test-ray long check fmt docs wheels embedded media resaved known bench-preprocess
+.PHONY: help venv serve test proofs faults families ranks test-npu test-npu-ranks layouts clients contract vllm-tests pages exam exam-tests test-ray environments long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -160,6 +160,10 @@ build/ray/.made: constraints/cpu.txt $(STAMP)
 	  build/ray/bin/python -m pip install --quiet $(PIP_ARGS) --constraint constraints/cpu.txt 'ray[serve]==2.60.0'; \
 	fi
 	@touch $@
+
+# All that downloads, so that `make --jobs 3 environments` makes several beside each other.
+environments: $(NPU_PAIRS:%=build/npu/%/.made) $(CLIENTS:%=build/clients/%/.made) build/clients/node/.made \
+  build/clients/schemathesis/.made build/clients/vllm/.fetched build/ray/.made build/schemas build/pages
 
 test-ray: build/ray/.made
 	$(BIN)/python -m tests.deploy.ray.run $(ARGS)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,29 +27,34 @@ class Outcome:
     seconds: float
 
 
-def run(pair: Pair) -> tuple[bool, str]:
-    """Whether everything passed, and the pair's line."""
-    alone = ONLY_RANKS in sys.argv
-    outcomes = [_pytest(pair, "npu", ["-m", "npu", RANKS if alone else WHEEL])]
-    if pair.torch != PAIRS[0].torch and not alone:
-        outcomes.append(_pytest(pair, "own", OWN))
+def at_once() -> list[Outcome]:
+    """The tests on the real torch_npu: of all pairs at once, a process each, which two cores share best."""
+    words = ["-m", "npu", RANKS if ONLY_RANKS in sys.argv else WHEEL]
+    with ThreadPoolExecutor(len(PAIRS)) as pool:
+        return [*pool.map(lambda pair: _pytest(pair, "npu", words, shown=pair is PAIRS[0]), PAIRS)]
+
+
+def line_of(pair: Pair, outcomes: Sequence[Outcome]) -> str:
     families = sorted({name[len(FAMILY) : -1].split("-")[0] for name in outcomes[0].passed if name.startswith(FAMILY)})
     failed = sum(outcome.failed for outcome in outcomes)
     counts = " + ".join(str(len(outcome.passed)) for outcome in outcomes)
-    line = (
+    return (
         f"torch {pair.torch}, torch_npu {pair.torch_npu}: {counts} tests passed"
         f"{f', {failed} FAILED' if failed else ''} in {sum(outcome.seconds for outcome in outcomes):.0f} s; "
         f"families: {', '.join(families) or 'none'}"
     )
-    return failed == 0 and all(outcome.passed for outcome in outcomes), line
 
 
-def _pytest(pair: Pair, name: str, words: Sequence[str]) -> Outcome:
-    report = pair.home / f"{name}.xml"
+def _pytest(pair: Pair, name: str, words: Sequence[str], *, processes: int = 1, shown: bool = True) -> Outcome:
+    """processes: beside pytest's own, which has no torch_npu. shown: as it comes; else once it has ended."""
+    report, log = pair.home / f"{name}.xml", pair.home / f"{name}.log"
     report.unlink(missing_ok=True)
     command = [str(pair.python), "-m", "pytest", "--quiet", f"--junit-xml={report}", *words]
     command += [word for word in sys.argv[1:] if word != ONLY_RANKS]
-    subprocess.run([*command, "--numprocesses", "2", "--dist", "loadfile"], cwd=REPO)
+    command += ["--numprocesses", str(processes), "--dist", "loadfile"]
+    with log.open("w") as out:
+        subprocess.run(command, cwd=REPO, check=False, stdout=None if shown else out, stderr=subprocess.STDOUT)
+    print(log.read_text(), end="", flush=True)
     return _read(report)
 
 
@@ -61,8 +67,16 @@ def _read(report: Path) -> Outcome:
     return Outcome(passed=passed, failed=failed, seconds=float(suite.attrib["time"]))
 
 
+def main() -> int:
+    """1 where a test failed, or none ran."""
+    found = [[outcome] for outcome in at_once()]
+    for pair, outcomes in zip(PAIRS, found, strict=True):
+        if pair.torch != PAIRS[0].torch and ONLY_RANKS not in sys.argv:
+            outcomes.append(_pytest(pair, "own", OWN, processes=2))
+    for pair, outcomes in zip(PAIRS, found, strict=True):
+        print(line_of(pair, outcomes))
+    return 0 if all(one.passed and not one.failed for outcomes in found for one in outcomes) else 1
+
+
 if __name__ == "__main__":
-    results = [run(pair) for pair in PAIRS]
-    for _, line in results:
-        print(line)
-    sys.exit(0 if all(right for right, _ in results) else 1)
+    sys.exit(main())
