@@ -13,8 +13,7 @@ from configs.checkpoint import Checkpoint
 from configs.settings import EMBEDDED_MODEL
 from model.ops.load import load_ops
 from model.registry import family_of
-from model.weight_tensors import WHOLE, Cut
-from model.weights import Weights
+from model.weight_shapes import META, AskedWeights
 
 HIDDEN = 512
 _TEXT = {
@@ -57,36 +56,9 @@ def save(path: Path, tensors: dict[str, Tensor]) -> None:
             file.write(tensor.to(torch.float16).contiguous().numpy().data)
 
 
-class _Asked(Weights):
-    """Takes note of what a network asks for, and gives shapes alone."""
-
-    def __init__(self) -> None:
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.taken_bytes = 0
-
-    def has(self, name: str) -> bool:
-        return False
-
-    def take(
-        self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None, cut: Cut = WHOLE
-    ) -> Tensor:
-        assert shape is not None
-        self.shapes[name] = shape
-        return torch.empty(shape, dtype=dtype or torch.float16, device="meta")
-
-    def check_blocks(self, prefix: str, depth: int) -> None:
-        """As many as are asked for."""
-
-    def drop(self, name: str) -> None:
-        """Nothing is there."""
-
-    def finish(self) -> None:
-        """All is asked for."""
-
-
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    checkpoint, asked = Checkpoint(path), _Asked()
-    family_of(checkpoint).build(checkpoint, asked, load_ops(torch.device("meta"), torch.float16))
+    checkpoint, asked = Checkpoint(path), AskedWeights(torch.float16)
+    family_of(checkpoint).build(checkpoint, asked, load_ops(META, torch.float16))
     return asked.shapes
 
 

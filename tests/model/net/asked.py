@@ -2,83 +2,44 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from configs.checkpoint import Checkpoint
 from model.forward_batch import KVSpec
 from model.ops.collectives import Ranks
 from model.ops.load import load_ops
 from model.registry import family_of
+from model.weight_shapes import META, AskedWeights
 from model.weight_tensors import WHOLE, Cut
-from model.weights import Weights
-
-META = torch.device("meta")
-
-
-@dataclass
-class Asked(Weights):
-    """Gives whatever a network asks for, as shapes alone, and takes note of it."""
-
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    cuts: dict[str, Cut] = field(default_factory=dict)
-    taken_bytes: int = 0
-
-    def has(self, name: str) -> bool:
-        return False
-
-    def shape_of(self, name: str) -> tuple[int, ...] | None:
-        return None
-
-    def take(
-        self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None, cut: Cut = WHOLE
-    ) -> Tensor:
-        assert shape is not None and name not in self.shapes
-        self.shapes[name], self.cuts[name] = shape, cut
-        taken = torch.empty(cut.shape(shape), dtype=dtype or torch.bfloat16, device="meta")
-        self.taken_bytes += taken.numel() * torch.bfloat16.itemsize
-        return taken
-
-    def check_blocks(self, prefix: str, n: int) -> None:
-        """As many as are asked for."""
-
-    def drop(self, name: str) -> None:
-        """Nothing is there."""
-
-    def drop_under(self, prefix: str) -> None:
-        """Nothing is there."""
-
-    def finish(self) -> None:
-        """All is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """One rank's model."""
 
-    asked: Asked
+    asked: AskedWeights
     kv: KVSpec
 
 
 def built(path: Path, rank: int, n: int) -> Built:
     """In bfloat16. Raises CheckpointError where so many ranks do not share it."""
-    checkpoint, asked = Checkpoint(path), Asked()
+    checkpoint, asked = Checkpoint(path), AskedWeights(torch.bfloat16)
     model = family_of(checkpoint).build(
         checkpoint, asked, load_ops(META, torch.bfloat16, ranks=Ranks(rank=rank, n=n))
     )  # fmt: skip
     return Built(asked=asked, kv=model.kv)
 
 
-def times_read(ranks: Sequence[Asked]) -> Mapping[str, int]:
+def times_read(ranks: Sequence[AskedWeights]) -> Mapping[str, int]:
     """By name how many ranks read each element of a tensor. Raises ValueError where not all are read as often."""
     return {name: _times([asked.cuts[name] for asked in ranks], shape) for name, shape in ranks[0].shapes.items()}
 
 
-def elements(asked: Asked) -> Mapping[str, int]:
+def elements(asked: AskedWeights) -> Mapping[str, int]:
     """That a rank reads of each tensor."""
     return {name: math.prod(asked.cuts[name].shape(shape)) for name, shape in asked.shapes.items()}
 
