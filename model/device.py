@@ -48,17 +48,22 @@ def resolve(device: Device, dtype: Dtype, *configs: ConfigSection, rank: int = 0
     of which has a card of its own.
     """
     where = _device(device, rank)
-    unserved, refusal = _UNSERVED.get(where.type, (set(), ""))
+    return where, dtype_on(where.type, dtype, *configs)
+
+
+def dtype_on(kind: str, dtype: Dtype, *configs: ConfigSection) -> torch.dtype:
+    """The same of a kind of device, which need not be here."""
+    unserved, refusal = _UNSERVED.get(kind, (set(), ""))
     if dtype != "auto":
         if _DTYPES[dtype] in unserved:
             raise DeviceError(f"--dtype {dtype} {refusal}")
-        return where, _DTYPES[dtype]
+        return _DTYPES[dtype]
     own = _own_dtype(configs)
     if own not in unserved:
-        return where, own
-    if where.type == "npu":
+        return own
+    if kind == "npu":
         log.warning("the checkpoint's %s is not served on an NPU: taking bfloat16", str(own).removeprefix("torch."))
-    return where, torch.bfloat16
+    return torch.bfloat16
 
 
 def block_size(config: EngineConfig, device: str = "cpu") -> int:
@@ -69,9 +74,9 @@ def block_size(config: EngineConfig, device: str = "cpu") -> int:
     return config.block_size or (_CPU_BLOCK_SIZE if device == "cpu" else _NPU_BLOCK_SIZE)
 
 
-def check_cache(device: torch.device, block_size: int, max_model_len: int) -> None:
-    """Raises DeviceError for blocks or sequences of so many tokens, where attention on `device` takes only others."""
-    if device.type != "npu":
+def check_cache(kind: str, block_size: int, max_model_len: int) -> None:
+    """Raises DeviceError for blocks or sequences of so many tokens, where attention on such a device takes others."""
+    if kind != "npu":
         return
     if block_size != _NPU_BLOCK_SIZE:
         raise DeviceError(f"--block-size {block_size} is not served on an NPU: take {_NPU_BLOCK_SIZE}")
@@ -79,9 +84,9 @@ def check_cache(device: torch.device, block_size: int, max_model_len: int) -> No
         raise DeviceError(f"--max-model-len {max_model_len} is not served on an NPU: take at most {_NPU_MODEL_LEN}")
 
 
-def with_step_of(device: torch.device, config: EngineConfig) -> EngineConfig:
-    """What `device` takes for a step where nobody said it."""
-    if config.max_batched_tokens is not None or device.type != "cpu":
+def with_step_of(kind: str, config: EngineConfig) -> EngineConfig:
+    """What such a device takes for a step where nobody said it."""
+    if config.max_batched_tokens is not None or kind != "cpu":
         return config
     return msgspec.structs.replace(config, max_batched_tokens=max(_CPU_STEP_TOKENS, config.max_seqs))
 

@@ -269,9 +269,12 @@ def captured(
 
 def reserved_for_graphs(config: EngineConfig, device: torch.device) -> int:
     """How many blocks of the cache the padding of graphs is written to."""
-    if not config.graphs or graph_module(device) is None:
-        return 0
-    return reserved_blocks(min(config.max_seqs, step_tokens(config)), block_size(config, device.type))
+    return 0 if graph_module(device) is None else graph_blocks(config, device.type)
+
+
+def graph_blocks(config: EngineConfig, kind: str) -> int:
+    """The same of a kind of device that captures graphs."""
+    return reserved_blocks(min(config.max_seqs, step_tokens(config)), block_size(config, kind)) if config.graphs else 0
 
 
 def _packed_bytes(tokens: int, rows: int, width: int) -> int:

@@ -80,5 +80,5 @@ def test_what_cannot_be_had(tmp_path: Path) -> None:
 
 
 def test_a_step_of_an_accelerator_has_more_tokens_than_one_of_a_cpu() -> None:
-    cuda, cpu = (step_tokens(with_step_of(torch.device(kind), EngineConfig())) for kind in ("cuda", "cpu"))
+    cuda, cpu = (step_tokens(with_step_of(kind, EngineConfig())) for kind in ("cuda", "cpu"))
     assert (cuda, cpu) == (2048, 256)

@@ -47,12 +47,12 @@ def load_part(start: StartEngine, further: Callable[[], None], on_read: OnRead, 
     checkpoint = Checkpoint(Path(start.checkpoint))
     family = family_of(checkpoint)
     device, dtype = resolve(config.device, config.dtype, family.config(checkpoint), checkpoint.config, rank=start.rank)
-    config = with_step_of(device, config)
+    config = with_step_of(device.type, config)
     family.check_device(device.type)
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     config = msgspec.structs.replace(config, block_size=block_size(config, device.type))
     start = msgspec.structs.replace(start, engine=config)
-    check_cache(device, block_size(config), max_model_len)
+    check_cache(device.type, block_size(config), max_model_len)
     ranks, agree = ALONE, alone
     if link is not None:
         check_devices(link, device.type)
@@ -85,8 +85,13 @@ def check_devices(link: RankLink, device: str) -> None:
         raise DeviceError(
             f"--tensor-parallel: not every rank found the same: {device} on rank {link.rank}; say --device"
         )
-    if found not in ("cpu", "npu"):
-        raise DeviceError(f"--tensor-parallel: of {found} one device is served: take --tensor-parallel 1")
+    check_kind(found)
+
+
+def check_kind(kind: str) -> None:
+    """Raises DeviceError for devices of which several do not serve one model."""
+    if kind not in ("cpu", "npu"):
+        raise DeviceError(f"--tensor-parallel: of {kind} one device is served: take --tensor-parallel 1")
 
 
 def of_one_rank(config: EngineConfig) -> EngineConfig:
