@@ -20,13 +20,13 @@ class HeaderWeights(Weights):
     ) -> None:  # fmt: skip
         """Raises CheckpointError, as of Weights."""
         super().__init__(checkpoint, renames, dtype, META, skips)
-        self.nbytes: dict[str, int] = {}  # by name, of what was taken
+        self.nbytes: dict[str, int] = {}  # by name, of what was taken, as of `taken_bytes`
 
     def take(
         self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None, cut: Cut = WHOLE
     ) -> Tensor:
         tensor = super().take(name, shape, dtype, cut)
-        self.nbytes[name] = tensor.nbytes
+        self.nbytes[name] = tensor.numel() * self._dtype.itemsize
         return tensor
 
     def equal(self, one: str, other: str, rows: range | None = None) -> bool:
@@ -42,7 +42,7 @@ class AskedWeights(Weights):
         self.taken_bytes = 0
         self.shapes: dict[str, tuple[int, ...]] = {}  # by name, of whole tensors
         self.cuts: dict[str, Cut] = {}
-        self.nbytes: dict[str, int] = {}  # of what was taken
+        self.nbytes: dict[str, int] = {}
 
     def has(self, name: str) -> bool:
         return False
@@ -56,8 +56,9 @@ class AskedWeights(Weights):
         """Once of each name, and by its shape."""
         assert shape is not None and name not in self.shapes
         taken = torch.empty(cut.shape(shape), dtype=dtype or self._dtype, device=META)
-        self.shapes[name], self.cuts[name], self.nbytes[name] = shape, cut, taken.nbytes
-        self.taken_bytes += taken.nbytes
+        self.shapes[name], self.cuts[name] = shape, cut
+        self.nbytes[name] = taken.numel() * self._dtype.itemsize
+        self.taken_bytes += self.nbytes[name]
         return taken
 
     def check_blocks(self, prefix: str, n: int) -> None:

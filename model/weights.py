@@ -52,9 +52,9 @@ class Weights:
         self._on_read = on_read
         self._passed_bytes = 0  # of the tensors that were taken, whatever of them was read
         self.read_bytes = 0
-        self.taken_bytes = 0  # of all tensors handed out, in the dtype they were handed out in
+        self.taken_bytes = 0  # of all tensors handed out, as a network keeps them: float32 it rounds once it has scaled
         self._entries: dict[str, StoredTensor | PickledTensor] = {}
-        files, warning = _files(checkpoint)
+        files, warning = weight_files(checkpoint)
         if warning:
             self.warn(warning)
         for path in files:
@@ -102,7 +102,7 @@ class Weights:
             self._passed_bytes += entry.nbytes
             if self._on_read is not None:
                 self._on_read(self._passed_bytes, self._total_bytes)
-        self.taken_bytes += tensor.nbytes
+        self.taken_bytes += tensor.numel() * self._dtype.itemsize
         return tensor
 
     def check_blocks(self, prefix: str, n: int) -> None:
@@ -154,8 +154,8 @@ class Weights:
             raise CheckpointError(f"{self._where}: tensors that this model does not use: {shown}")
 
 
-def _files(checkpoint: Checkpoint) -> tuple[list[Path], str | None]:
-    """What is read, and what to say of an index that lies beside it and is not."""
+def weight_files(checkpoint: Checkpoint) -> tuple[list[Path], str | None]:
+    """What is read, and what to say of an index that lies beside it and is not. Raises CheckpointError."""
     held = {path.name for path in checkpoint.path.iterdir() if path.is_file()}
     first = first_file(checkpoint, held, str(checkpoint.path))
     if first.endswith(".index.json"):

@@ -49,3 +49,12 @@ def test_headers_are_held_to_the_configuration(tmp_path: Path) -> None:
     headers = by_headers(write_qwen2_vl(tmp_path))
     with pytest.raises(CheckpointError, match="the configuration asks for"):
         headers.take("model.embed_tokens.weight", (1, 2))
+
+
+def test_what_a_network_rounds_counts_as_it_keeps_it(tmp_path: Path) -> None:
+    """It takes a kernel in float32 to scale it; so that the table at start says what is held."""
+    checkpoint, name = Checkpoint(write_qwen2_vl(tmp_path)), "model.norm.weight"
+    loaded, asked = Weights(checkpoint, family_of(checkpoint).renames, BF16), AskedWeights(BF16)
+    shape = loaded.shape_of(name)
+    for weights in (loaded, asked):
+        assert weights.take(name, shape, torch.float32).nbytes == 2 * weights.taken_bytes > 0
