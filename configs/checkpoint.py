@@ -175,9 +175,13 @@ def text_config(config: ConfigSection) -> ConfigSection:
 
 
 class Checkpoint:
-    def __init__(self, path: Path, chat_template: Path | None = None) -> None:
-        """chat_template: the operator's file, in the place of whatever template the directory holds."""
+    def __init__(self, path: Path, chat_template: Path | None = None, *, sizes_alone: bool = False) -> None:
+        """chat_template: the operator's file, in the place of whatever template the directory holds.
+
+        sizes_alone: nothing is served of it, so files beside config.json may be missing that networks are checked by.
+        """
         self.path = path
+        self.sizes_alone = sizes_alone
         self.chat_template = chat_template
         if not (path / "config.json").is_file():
             raise CheckpointError(f"{path}: no config.json here; --model takes a checkpoint directory")

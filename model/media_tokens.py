@@ -36,9 +36,12 @@ def read_media_tokens(
     """
     held = added_tokens(checkpoint)
     ids = {text: token_id for token_id, text in held.items()}
+    if checkpoint.sizes_alone:
+        defaults = [default for _, default in placeholders.values() if isinstance(default, str)]
+        ids = dict.fromkeys([*delimiters.values(), *defaults], 0) | ids
     placed = {kind: _placeholder(config, keys, default, ids) for kind, (keys, default) in placeholders.items()}
     named = {key: config.token_id(key, ids.get(text, -1)) for key, text in delimiters.items()}
-    kept = {key: token_id for key, token_id in named.items() if token_id in held}
+    kept = {key: token_id for key, token_id in named.items() if checkpoint.sizes_alone or token_id in held}
     said = {token_id: f"{config.location}: {key!r}" for key, token_id in kept.items()}
     return MediaTokens(
         placeholders={kind: token_id for kind, (token_id, _) in placed.items()},

@@ -58,14 +58,19 @@ def size_on_device(
     config, spec, itemsize = start.engine, model.kv, model.dtype.itemsize
     reserved, free = reserved_for_graphs(config, model.device), free_bytes(model.device)
     most = cache_size(spec, itemsize, config, max_model_len, on_device(free, config), reserved=reserved)
-    if most.nbytes > free:  # only a size by name can be
-        raise CacheTooLarge(
-            f"{share_of('--kv-cache-mib', config)}: {_gib(most.nbytes)} of KV cache are more than the {_gib(free)} "
-            "that the device has free with the weights loaded: lower it, or leave it away"
-        )
+    check_free(most, free, config)
     profile = profile_on_device(model, trial_size(agree(most), config), config, start.largest, refused)
     left = on_device(free_bytes(model.device), config, profile)
     return agree(cache_size(spec, itemsize, config, max_model_len, left, reserved=reserved)), profile
+
+
+def check_free(size: CacheSize, free: int, config: EngineConfig) -> None:
+    """Raises CacheTooLarge for a cache of more bytes than are free: only a size by name can be."""
+    if size.nbytes > free:
+        raise CacheTooLarge(
+            f"{share_of('--kv-cache-mib', config)}: {_gib(size.nbytes)} of KV cache are more than the {_gib(free)} "
+            "that the device has free with the weights loaded: lower it, or leave it away"
+        )
 
 
 def on_device(free: int, config: EngineConfig, profile: Profile | None = None) -> FreeMemory:

@@ -103,15 +103,20 @@ def profile_on_device(
     if trial.reserved:
         with device.out_of_memory(where, "the graphs of decodes", "--max-seqs"):
             graphs = device.lasting_bytes(where, functools.partial(captured, model, kv, trial, config, refused=refused))
-    logits = min(config.max_seqs, step_tokens(config)) * model.vocab_size * torch.float32.itemsize
     return Profile(
         encoders=encoders,
-        step=max(*steps, SAMPLER_COPIES * logits),
+        step=max(*steps, sampler_bytes(config, model.vocab_size)),
         fixed=frozenset(item.kind for item in largest if item.fixed),
         several=frozenset(item.kind for item in largest if items_of_a_call(item, config) > 1),
         held=held,
         graphs=graphs,
     )
+
+
+def sampler_bytes(config: EngineConfig, vocab_size: int) -> int:
+    """Of a step whose rows ask for everything, beside the network's: known without running it."""
+    rows = min(config.max_seqs, step_tokens(config))
+    return SAMPLER_COPIES * rows * vocab_size * torch.float32.itemsize
 
 
 def _run(model: MultimodalLM, size: CacheSize, kv: KVCache, q_lens: list[int], kv_lens: list[int]) -> Tensor:

@@ -108,8 +108,9 @@ def pictures_of(checkpoint: Checkpoint) -> Pictures:
     """Raises CheckpointError where the processor's tokens are not the network's."""
     vision, files = vision_section(checkpoint.config), checkpoint.file("processor_config.json")
     patch, merge = vision.count("patch_size"), checkpoint.config.count("spatial_merge_size", 2)
-    files.expect("patch_size", (patch,), 16)
-    files.expect("spatial_merge_size", (merge,), 1)
+    if files or not checkpoint.sizes_alone:
+        files.expect("patch_size", (patch,), 16)
+        files.expect("spatial_merge_size", (merge,), 1)
     section = checkpoint.section("image_processor")
     size = section.child("size")
     longest = size.count("longest_edge") if size else LONGEST

@@ -1,0 +1,137 @@
+"""What ranks would hold and have room for, beside what a loaded part has, on cards that are not here."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from configs.serve import GIB, MIB, EngineConfig
+from model.device import DeviceError
+from model.engine.kv_cache_size import cache_size, on_device
+from model.engine.profile import SAMPLER_COPIES, Profile
+from model.engine.ranks.capacity import DECODERS, Capacity, PlannedDevice, RankCapacity, capacity
+from model.ops.npu import NpuOps
+from model.registry import family_of
+from model.weight_shapes import META, AskedWeights
+from model.weight_tensors import WHOLE
+from tests.model.net.asked import built
+from tests.tiny.families import NAMES, WRITERS
+from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
+
+CARD = PlannedDevice(kind="npu", nbytes=GIB)
+LENGTH = 2048
+
+
+def found(path: Path, device: PlannedDevice = CARD, *ranks: int, length: int = LENGTH, **engine: Any) -> Capacity:
+    return capacity(Checkpoint(path, sizes_alone=True), EngineConfig(**engine), device, length, ranks or (1,))
+
+
+def only(path: Path, device: PlannedDevice = CARD, n: int = 1, **engine: Any) -> RankCapacity:
+    (one,) = found(path, device, n, **engine).ranks
+    return one
+
+
+def alone(path: Path, target: Path) -> Path:
+    """config.json, and nothing else."""
+    target.mkdir()
+    shutil.copy(path / "config.json", target)
+    return target
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_config_json_alone_tells_as_much_as_headers(tmp_path: Path, name: str) -> None:
+    """All that ranks share out is the decoder's; of the rest each has all."""
+    whole = WRITERS[name](tmp_path / "whole")
+    by_headers, by_config = found(whole, CARD, 1, 2), found(alone(whole, tmp_path / "alone"), CARD, 1, 2)
+    assert by_headers.ranks == by_config.ranks and by_headers.serves
+    assert by_headers.no_headers == "" and by_config.no_headers.startswith("no weights here: it holds none of model.s")
+    one, two = (each.weights for each in by_headers.ranks)
+    assert one is not None and two is not None
+    assert one.nbytes - one.decoder_bytes == two.nbytes - two.decoder_bytes > 0
+    assert two.decoder_bytes < 0.6 * one.decoder_bytes
+    cuts = built(whole, 0, 2).asked.cuts
+    assert all(name.startswith(DECODERS) for name, cut in cuts.items() if cut != WHOLE)
+
+
+def test_room_is_what_a_start_finds(tmp_path: Path) -> None:
+    """Beside weights, embeddings and samplers, by its own functions; heads are as wide as an NPU has them."""
+    path = write_qwen2_5_vl(tmp_path)
+    config = EngineConfig(max_seqs=4, embedding_bytes=100 * MIB, block_size=128, tensor_parallel=2)
+    one = only(path, CARD, 2, max_seqs=4, embedding_bytes=100 * MIB)
+    checkpoint, asked = Checkpoint(path), AskedWeights(torch.bfloat16)
+    model = family_of(checkpoint).build(checkpoint, asked, NpuOps(META, torch.bfloat16))
+    assert model.kv.cached_dim > model.kv.head_dim
+    assert one.weights is not None and one.weights.kv.cached_dim == model.kv.cached_dim
+    sampling = SAMPLER_COPIES * 4 * model.vocab_size * 4
+    assert one.embedding_bytes == 50 * MIB and one.left == GIB - one.weights.nbytes - 50 * MIB - sampling
+    shared = msgspec.structs.replace(config, embedding_bytes=50 * MIB)
+    memory = on_device(GIB - one.weights.nbytes, shared, Profile(encoders={}, step=sampling))
+    assert one.size == cache_size(one.weights.kv, 2, shared, LENGTH, memory, reserved=1)
+    assert one.size is not None and one.size.bound.startswith("--max-seqs x --max-model-len")
+    assert one.room is not None and one.room.nbytes <= 0.9 * one.left < one.room.nbytes + one.room.nbytes // 100
+    assert one.requests == one.room.usable // (LENGTH // 128) > 4
+
+
+def test_what_is_said_of_working_memory_is_taken_off(tmp_path: Path) -> None:
+    path = write_qwen2_5_vl(tmp_path)
+    less, more = (PlannedDevice(kind="npu", nbytes=GIB, working=working) for working in (1, 300 * MIB))
+    samplers = found(path, less).device.working
+    assert 1 < samplers == found(path).device.working < found(path, more).device.working == 300 * MIB
+    assert only(path, less).left - only(path, more).left == 300 * MIB - samplers
+
+
+def test_of_a_cpu_half_of_what_weights_leave_is_the_cache(tmp_path: Path) -> None:
+    path = write_qwen2_5_vl(tmp_path)
+    one = only(path, PlannedDevice(kind="cpu", nbytes=GIB), dtype="float32")
+    assert one.weights is not None and one.embedding_bytes == 0 and one.left == GIB - one.weights.nbytes
+    assert one.room is not None and 0 <= one.left // 2 - one.room.nbytes < 16 * one.weights.kv.bytes_per_token(4)
+    assert one.room.reserved == 0 and one.room.block_size == 16
+
+
+@pytest.mark.parametrize(("n", "engine", "nbytes", "words"), [
+    (3, {}, GIB, "config.json: 3 ranks do not share 4 heads of queries evenly (ranks that share all: 1, 2, 4)"),
+    (1, {}, 1000, "of weights are more than 9.313e-07 GiB"),
+    (1, {}, 256 * MIB + (1 << 19), "hold no block of the KV cache"),
+    (1, {"max_seqs": 1}, 258 * MIB, "tokens of KV cache are less than --max-model-len, so one request may have"),
+    (2, {"kv_cache_bytes": 3 * GIB}, GIB, "--kv-cache-mib / 2: 1 GiB of KV cache are more than"),
+])  # fmt: skip
+def test_why_a_number_of_ranks_does_not_serve_it(
+    tmp_path: Path, n: int, engine: dict[str, Any], nbytes: int, words: str
+) -> None:
+    whole = found(write_qwen2_5_vl(tmp_path), PlannedDevice(kind="npu", nbytes=nbytes), n, length=1 << 17, **engine)
+    assert words in whole.ranks[0].refusal and not whole.serves
+
+
+def test_of_gpus_one_serves_it(tmp_path: Path) -> None:
+    one, two = found(write_qwen2_5_vl(tmp_path), PlannedDevice(kind="cuda", nbytes=GIB), 1, 2).ranks
+    assert not one.refusal and two.refusal.startswith("--tensor-parallel: of cuda one device is served")
+
+
+def test_settings_that_a_device_does_not_take_are_refused(tmp_path: Path) -> None:
+    path = write_qwen2_5_vl(tmp_path)
+    for engine, flag in (({"dtype": "float32"}, "--dtype"), ({"block_size": 16}, "--block-size")):
+        with pytest.raises(DeviceError, match=f"^{flag} .* is not served on an NPU"):
+            found(path, **engine)
+
+
+def test_files_that_are_not_all_there_are_not_opened(tmp_path: Path) -> None:
+    path = write_qwen2_5_vl(tmp_path)
+    (path / "model.safetensors").rename(path / "pytorch_model.bin")
+    assert found(path).no_headers == "pytorch_model.bin is no file of safetensors"
+    index = {"weight_map": {"a": "model-1.safetensors"}}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert found(path).no_headers == "model-1.safetensors is missing; model.safetensors.index.json names it"
+    assert found(path).serves
+
+
+def test_headers_that_contradict_config_json_are_refused(tmp_path: Path) -> None:
+    path = write_qwen2_5_vl(tmp_path)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 9}))
+    with pytest.raises(CheckpointError, match="asks for 9 layers"):
+        found(path)
