@@ -28,6 +28,7 @@ from server.hub.fetch import with_checkpoint
 from server.listening import listen
 from server.logs.setup import complain, set_up
 from server.logs.stderr import queued_stderr
+from server.plan import plan
 from server.requests.model_card import ModelCard, read_model_card
 from server.run import serve, while_downloading
 from server.selftest.command import selftest
@@ -40,6 +41,7 @@ USAGE = """usage: pixelferry COMMAND
   serve     serve one checkpoint over HTTP (serve --help lists its settings)
   models    list the architectures that can be served, by config.json's first entry of "architectures", and the
             families that serve them: what each takes, and on which devices
+  plan      say what a model needs on 1, 2, 4 and 8 devices, without its weights and without a device (plan --help)
   selftest  try a device without a model: right or wrong, how fast, a file to send back (selftest --help)
   loadtest  send requests to a server and measure its answers (loadtest --help lists its flags)
   openapi   print the OpenAPI document of the routes of `serve`, without a server
@@ -47,7 +49,7 @@ USAGE = """usage: pixelferry COMMAND
 
   --version   print the version of Pixelferry
 """
-COMMANDS = ("serve", "models", "selftest", "loadtest", "openapi", "doctor")
+COMMANDS = ("serve", "models", "plan", "selftest", "loadtest", "openapi", "doctor")
 
 
 def main(args: list[str]) -> int:
@@ -63,6 +65,8 @@ def main(args: list[str]) -> int:
         return loadtest(rest)
     if command == "doctor":
         return doctor(rest)
+    if command == "plan":
+        return plan(rest)
     if command == "models" and not rest:
         return listed(model_table.as_text())
     if command == "openapi" and not rest:

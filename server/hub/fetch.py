@@ -32,17 +32,18 @@ CLIENTS: dict[Hub, Callable[[HubModel, DownloadProgress], HubClient]] = {
 _SMALL = re.compile(r"\w[\w.-]*\.(json|jinja|tiktoken)|(merges|vocab)\.txt", re.ASCII)
 
 
-def with_checkpoint(config: ServeConfig, progress: DownloadProgress) -> ServeConfig:
+def with_checkpoint(config: ServeConfig, progress: DownloadProgress, *, weights: bool = True) -> ServeConfig:
     """The same with a directory in the place of a name on a hub, and its exact revision.
 
-    Raises HubError, and CheckpointError for a model that this version does not serve, before its weights are fetched.
+    weights: whether they are fetched, too. Raises HubError, and CheckpointError for a model that this version does not
+    serve, before its weights are fetched.
     """
     wanted = config.model.wanted
     if wanted is None:
         return config
     try:
         client = CLIENTS[config.model.hub](wanted, progress)
-        path = fetch(client, wanted.name, progress)
+        path = fetch(client, wanted.name, progress) if weights else fetch_settings(client, wanted.name, progress)[0]
     except CheckpointError as error:
         raise CheckpointError(f"{wanted}: {error}") from None
     found = HubModel(wanted.name, client.revision)
@@ -51,25 +52,38 @@ def with_checkpoint(config: ServeConfig, progress: DownloadProgress) -> ServeCon
 
 def fetch(client: HubClient, name: str, progress: DownloadProgress) -> Path:
     """The directory with everything that is served of the model. `progress` is told what is to come."""
-    log.info("looking for %s on %s", name, client.where)
-    folder = client.fetch(["config.json"])
-    family_of(Checkpoint(folder))
-    sizes = client.sizes()
+    folder, sizes = fetch_settings(client, name, progress)
     if sizes is None:
         held = {path.name: 0 for path in folder.iterdir()}
         log.info("%s is taken from %s as it lies there: the hub is not asked", name, folder)
         weight_names(Checkpoint(folder), held, str(folder))
         return folder
-    small = sorted(file for file in sizes if _SMALL.fullmatch(file))
-    progress.add(total=_need_room(folder, {file: sizes[file] for file in small}))
-    client.fetch(small)
-    checkpoint = Checkpoint(folder)
-    family_of(checkpoint)  # again: other files may say that the weights are quantised
-    weights = weight_names(checkpoint, sizes, f"{name} on {client.where}")
+    small = _small(sizes)
+    weights = weight_names(Checkpoint(folder), sizes, f"{name} on {client.where}")
     progress.add(total=_need_room(folder, {file: sizes[file] for file in weights}))
     total = sum(sizes[file] for file in (*small, *weights))
     log.info("%s at %s: %d files, %s, in %s", name, client.revision, len(small) + len(weights), size(total), folder)
     return client.fetch(weights)
+
+
+def fetch_settings(
+    client: HubClient, name: str, progress: DownloadProgress
+) -> tuple[Path, Mapping[str, int] | None]:  # fmt: skip
+    """The directory with everything but the weights, and the bytes of each file there, as of `HubClient.sizes`."""
+    log.info("looking for %s on %s", name, client.where)
+    folder = client.fetch(["config.json"])
+    family_of(Checkpoint(folder))
+    sizes = client.sizes()
+    if sizes is not None:
+        small = _small(sizes)
+        progress.add(total=_need_room(folder, {file: sizes[file] for file in small}))
+        client.fetch(small)
+        family_of(Checkpoint(folder))  # again: other files may say that the weights are quantised
+    return folder, sizes
+
+
+def _small(sizes: Mapping[str, int]) -> list[str]:
+    return sorted(file for file in sizes if _SMALL.fullmatch(file))
 
 
 def weight_names(checkpoint: Checkpoint, held: Mapping[str, int], where: str) -> list[str]:

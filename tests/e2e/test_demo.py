@@ -4,6 +4,7 @@ The whole examination is `python -m demo evaluate`; what it found stands in docs
 """
 
 import base64
+import json
 import re
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import pytest
 from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME
 from demo.exam import ROWS
 from demo.examiner import Examiner
+from server.commands import main
+from server.report import size
 from tests.e2e.running import REPO, RunningServer, running
 from tests.samples.voices import firefox, safari
 
@@ -35,6 +38,16 @@ def demo(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 def test_it_says_what_it_is(demo: RunningServer) -> None:
     assert "demo model, docs/demo-model.md" in demo.out
     assert demo.http.get("/v1/models").json()["data"][0]["id"] == EMBEDDED_NAME
+
+
+def test_its_plan_says_what_it_has(demo: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights and cache, which on a machine of any size is all that can be used; no more is said of a CPU at start."""
+    assert main(["plan", "--device", "cpu", "--tensor-parallel", "1", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["tensor_parallel"]
+    lines = dict(re.findall(r"^  (KV cache|weights) +(\S+ \S+)", demo.out, re.MULTILINE))
+    assert lines["weights"] == size(one["weight_bytes"])
+    assert f"  {'KV cache':<22} {one['serve_kv_tokens']} tokens in " in demo.out
+    assert f"{size(one['serve_kv_tokens'] * one['kv_bytes_per_token']):<12} {one['serve_kv_bound']}\n" in demo.out
 
 
 @pytest.mark.parametrize(

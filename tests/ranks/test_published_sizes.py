@@ -1,30 +1,34 @@
 """Large published models without their weights: what each of 2, 4 and 8 ranks reads, or the sentence why not."""
 
+import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from configs.checkpoint import CheckpointError
 from configs.serve import GIB
-from model.device import EMBEDDINGS
-from model.engine.kv_cache_size import DEVICE_SHARE
-from tests.model.net.asked import Built, built, elements, times_read
+from server.plan import RANKS, plan
+from tests.model.net.asked import built, elements, times_read
 from tests.model.net.published_sizes import MODELS
 
 pytestmark = pytest.mark.ranks
 PAGE = Path(__file__).parents[2] / "docs" / "tensor-parallel.md"
-RANKS = (2, 4, 8)
-CARD = 64  # GiB
 DECODERS = ("model.", "lm_head.")
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_each_number_of_ranks(tmp_path: Path, model: str) -> None:
-    """Every element once, or on every rank; no rank more than its share; the page has the figures."""
+def test_each_number_of_ranks(tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every element once, or on every rank; no rank more than its share. `plan` counts alike, by config.json alone.
+
+    The page has what it prints.
+    """
     path = MODELS[model](tmp_path / "model")
     whole = built(path, 0, 1)
-    rows = [row(model, 1, whole)]
-    for n in RANKS:
+    taken = {1: whole.asked.taken_bytes}
+    for n in RANKS[1:]:
         ranks = [built(path, rank, n) for rank in range(n)]
         asked = [one.asked for one in ranks]
         for name, times in times_read(asked).items():
@@ -33,9 +37,14 @@ def test_each_number_of_ranks(tmp_path: Path, model: str) -> None:
             assert times == (1 if divided else n), name
             row_size = asked[0].shapes[name][-1]
             assert all(elements(one)[name] <= -(-size * times // n) + row_size * divided for one in asked), name
-        rows.append(row(model, n, ranks[0]))
-        assert max(one.asked.taken_bytes for one in ranks) == ranks[0].asked.taken_bytes
-    assert "\n".join(rows) in PAGE.read_text()
+        taken[n] = ranks[0].asked.taken_bytes
+        assert max(one.asked.taken_bytes for one in ranks) == taken[n]
+    (tmp_path / "alone").mkdir()
+    shutil.copy(path / "config.json", tmp_path / "alone")
+    assert plan(["--model", str(tmp_path / "alone"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {one["n"]: one["weight_bytes"] for one in told["tensor_parallel"]} == taken
+    assert "\n".join(row(model, one) for one in told["tensor_parallel"]) in PAGE.read_text()
 
 
 @pytest.mark.parametrize(("n", "model", "words"), [
@@ -49,10 +58,8 @@ def test_other_numbers_are_a_sentence(tmp_path: Path, n: int, model: str, words:
     assert str(caught.value) == f"config.json: {n} ranks do not share {words}"
 
 
-def row(model: str, n: int, one: Built) -> str:
-    """Of a rank in bfloat16: weights, those of the decoder, KV cache of a thousand tokens, thousands on a card."""
-    decoder = sum(size for name, size in elements(one.asked).items() if name.startswith(DECODERS))
-    weights, kv = one.asked.taken_bytes / GIB, one.kv.bytes_per_token(2) * 1000 / GIB
-    left = DEVICE_SHARE * (CARD - weights - EMBEDDINGS / GIB)
-    room = f"{1000 * int(left / kv):,}" if left > kv else "none"
-    return f"| {model} | {n} | {weights:.1f} | {2 * decoder / GIB:.1f} | {one.kv.kv_heads} | {kv:.3f} | {room} |"
+def row(model: str, one: Mapping[str, Any]) -> str:
+    """Of a rank in GiB: weights, those of the decoder, KV cache of a thousand tokens, thousands on its card."""
+    weights, decoder, kv = one["weight_bytes"] / GIB, one["decoder_bytes"] / GIB, one["kv_bytes_per_token"] * 1000 / GIB
+    room = "none" if one["kv_tokens"] is None else f"{one['kv_tokens'] // 1000 * 1000:,}"
+    return f"| {model} | {one['n']} | {weights:.1f} | {decoder:.1f} | {one['kv_heads']} | {kv:.3f} | {room} |"

@@ -42,7 +42,7 @@ def test_who_asks_for_the_usage_gets_it(args: list[str], capsys: Captured) -> No
     assert program.main(args) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("usage: pixelferry COMMAND\n") and shown.err == ""
-    assert all(word in shown.out for word in ("serve", "models", "loadtest", "doctor", "--version"))
+    assert all(word in shown.out for word in ("serve", "models", "plan", "loadtest", "doctor", "--version"))
 
 
 @pytest.mark.parametrize("args", [[], ["nonsense"], ["models", "too", "much"], ["--port", "80"], ["--version", "x"]])

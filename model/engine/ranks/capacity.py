@@ -170,7 +170,9 @@ class _Planner:
         check_free(size, free, config)
         requests = room.usable // -(-self.max_model_len // room.block_size)
         tokens = room.usable * room.block_size
-        short = f"{tokens} tokens of KV cache are less than --max-model-len, so one request may have {tokens}"
+        short = (
+            f"{tokens} tokens of KV cache are less than --max-model-len: it starts, and one request may have {tokens}"
+        )
         return replace(found, room=room, size=size, requests=requests, refusal="" if requests else short)
 
 

@@ -129,6 +129,16 @@ def test_a_name_becomes_a_directory_and_an_exact_revision(tmp_path: Path, monkey
     assert (model.path, str(model.wanted), model.served_name) == (tmp_path, "org/name@rev", "x")
 
 
+def test_settings_alone_are_fetched_where_no_weights_are_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    shelf = Shelf(tmp_path, {"config.json": CONFIG, "tokenizer.json": {}, "model.safetensors": 1})
+    use(monkeypatch, shelf)
+    model = with_checkpoint(config_of(HubModel("org/name")), DownloadProgress(), weights=False).model
+    assert (model.path, str(model.wanted)) == (tmp_path, "org/name@rev")
+    assert shelf.fetched == ["config.json", "config.json", "tokenizer.json"]
+
+
 def test_a_refused_checkpoint_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, Shelf(tmp_path, {"config.json": {"architectures": ["Other"]}}))
     with pytest.raises(CheckpointError, match="^org/name@v2: config.json: architecture 'Other'"):

@@ -97,7 +97,7 @@ def test_of_a_cpu_half_of_what_weights_leave_is_the_cache(tmp_path: Path) -> Non
     (3, {}, GIB, "config.json: 3 ranks do not share 4 heads of queries evenly (ranks that share all: 1, 2, 4)"),
     (1, {}, 1000, "of weights are more than 9.313e-07 GiB"),
     (1, {}, 256 * MIB + (1 << 19), "hold no block of the KV cache"),
-    (1, {"max_seqs": 1}, 258 * MIB, "tokens of KV cache are less than --max-model-len, so one request may have"),
+    (1, {"max_seqs": 1}, 258 * MIB, "tokens of KV cache are less than --max-model-len: it starts, and one re"),
     (2, {"kv_cache_bytes": 3 * GIB}, GIB, "--kv-cache-mib / 2: 1 GiB of KV cache are more than"),
 ])  # fmt: skip
 def test_why_a_number_of_ranks_does_not_serve_it(
