@@ -103,15 +103,10 @@ def judge(timeline: Sequence[Snapshot], ends: Sequence[float]) -> list[LeakCheck
         return [LeakCheck("everything", "unknown", "the target shows no metrics")]
     counts = {one.name: [value_of(look.metrics, one.metric, one.label) for look in (before, after)] for one in HELD}
     counts |= {} if after.files is None else {"files in shared memory": [before.files, after.files]}
-    slack = {one.name: one.slack * _n_samples(after.metrics, one) for one in HELD}
+    slack = {one.name: one.slack * sum(key.partition("{")[0] == one.metric for key in after.metrics) for one in HELD}
     found = [came_back(name, first, last, slack.get(name, 0.0)) for name, (first, last) in counts.items()]
     roles = sorted(key.removeprefix(CHILDREN) for key in after.metrics if key.startswith(CHILDREN))
     return found + [memory(role, timeline, ends) for role in ("", *(roles or ["{role=?}"]))]
-
-
-def _n_samples(metrics: Mapping[str, float], gauge: HeldGauge) -> int:
-    """More than one of a process's own gauges where several servers answer at one address."""
-    return sum(key.partition("{")[0] == gauge.metric and gauge.label in key for key in metrics)
 
 
 def came_back(name: str, before: float | None, after: float | None, slack: float) -> LeakCheck:
