@@ -123,8 +123,9 @@ def test_what_dies_shows_as_replaced_and_its_error_appears(tmp_path: Path, opene
 
 def test_behind_an_ingress_it_shows_all_replicas(demo: RunningServer, opened: Open) -> None:
     """What the ingress makes of two replicas' answers: rows of each, sums and means of both, no name twice."""
-    key_values = {"r1": "0.5", "r2": "0.25"}
-    starts = {"r1": "1", "r2": "2"}
+    first, second = "mhhyfbd4", "nw45wk8s"  # as Ray Serve names them
+    key_values = {first: "0.5", second: "0.25"}
+    starts = {first: "1", second: "2"}
 
     def metrics() -> str:
         text = httpx.get(f"{demo.url}/metrics").text
@@ -146,23 +147,25 @@ def test_behind_an_ingress_it_shows_all_replicas(demo: RunningServer, opened: Op
             "id": "d" * 24,
         }
 
-    lists = {f"r{n}": json.dumps({"errors": [error(n)]}).encode() for n in (1, 2)}
+    lists = {name: json.dumps({"errors": [error(n)]}).encode() for n, name in enumerate((first, second), 1)}
     with opened(f"{demo.url}/status") as page:
         page.route("**/metrics", lambda route: route.fulfill(body=metrics()))
         page.route("**/status/errors", lambda route: route.fulfill(body=json.dumps(merged_errors(lists))))
         page.reload()
         page.locator("#several").wait_for()
         assert [(row[0], row[1], row[3], row[5]) for row in rows(page, "replicas")] == [
-            ("r1", "yes", "0", "50 %"), ("r2", "yes", "0", "25 %")
+            (first, "yes", "0", "50 %"), (second, "yes", "0", "25 %")
         ]  # fmt: skip
+        box = page.locator("#several .scroll")
+        assert box.evaluate("(box) => box.scrollWidth <= box.clientWidth"), "no column is cut"
         assert tile(page, "KV cache in use").split("\n")[1] == "38 %"
         names = [row[0] for row in rows(page, "children")]
-        assert {"r1 · engine", "r2 · engine"} < {*names} and len({*names}) == len(names)
-        assert [row[4] for row in rows(page, "errors")] == [f"{'d' * 24} · r2", f"{'d' * 24} · r1"]
+        assert {f"{first} · engine", f"{second} · engine"} < {*names} and len({*names}) == len(names)
+        assert [row[4] for row in rows(page, "errors")] == [f"{'d' * 24} · {second}", f"{'d' * 24} · {first}"]
         seen(page, "a rate", lambda: "0.00" in tile(page, "requests a second"))
-        starts["r2"] = "3"
-        del key_values["r1"]
-        seen(page, "the one that is left", lambda: [row[0] for row in rows(page, "replicas")] == ["r2"])
+        starts[second] = "3"
+        del key_values[first]
+        seen(page, "the one that is left", lambda: [row[0] for row in rows(page, "replicas")] == [second])
         assert {row[3] for row in rows(page, "children")} == {"–"}, "a replica that goes is no child that was replaced"
 
 
