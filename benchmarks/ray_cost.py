@@ -2,13 +2,13 @@
 
     serve run --name pixelferry --route-prefix / deploy.ray.app:app            # one ingress, one replica
     serve run --name bare --route-prefix /bare benchmarks.ray_cost:bare        # beside it
-    python -m benchmarks.ray_cost [--url URL] [--rounds 7] [--chats 50] [--streams 8] [--idle 10]
+    python -m benchmarks.ray_cost [--url URL] [--rounds 40] [--chats 10] [--streams 1] [--idle 2]
 
 Ray alone is the way of the service with nothing of it: what Serve calls, a streaming handle, and a replica that yields
 as many pieces of the same sizes, as fast. The service's middleware in Serve's proxy is part of both.
 Three ways take turns within each round, one request after another; on the same machine the time of each process is
 read before and after (user and system, all threads). What a process takes while nobody asks is measured in each round,
-and taken off. Printed are medians of the rounds in milliseconds. It runs where Ray is installed (docs/scaling.md).
+and taken off. Printed are means of the middle half of the rounds. It runs where Ray is installed (docs/scaling.md).
 """
 
 import argparse
@@ -17,7 +17,7 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,10 @@ def stat_of(pid: int) -> list[str]:
 
 
 def role_of(words: list[str]) -> str:
-    """The column of a process, with the way it belongs to where that is one alone; "" for what is not counted."""
+    """The column of a process, with the way it belongs to where that is one alone; "" for what is not counted.
+
+    The rest of Ray is its raylets, its GCS and Serve's controller.
+    """
     name = Path(words[0]).name
     if words[0].startswith("ray::ServeReplica:"):
         return OWNERS[words[0].split(":")[4].partition(".")[0]]
@@ -140,6 +143,22 @@ def ask(http: httpx.Client, url: str, n_tokens: int) -> Shape:
     return Shape(head, sizes, (times[-1] - times[0]) / max(1, len(sizes) - 1))
 
 
+class Taken(msgspec.Struct):
+    """What some answers took, or what processes took while nobody asked."""
+
+    seconds: float  # of the clock
+    processor: dict[str, float]  # seconds by role
+    n: int = 1
+
+    def cost(self, way: str, idle: Sequence["Taken"]) -> Cost:
+        """Of one answer, beside what processes take without it."""
+        ms = {}
+        for role, seconds in self.processor.items():
+            rate = sum(one.processor[role] for one in idle) / sum(one.seconds for one in idle)
+            ms[role.removeprefix(f"{way} ")] = 1e3 * (seconds - rate * self.seconds) / self.n
+        return {column: ms[column] if column in WAYS[way] else 0.0 for column in COLUMNS}
+
+
 class Meter:
     """Asks and reads; knows the processes."""
 
@@ -148,18 +167,12 @@ class Meter:
         self._roles, direct = found_roles()
         path = "/v1/chat/completions"
         self._urls = {"server": direct + path, "service": url + path, "ray": url + BARE}
-        self._idle = dict.fromkeys(self._roles.values(), 0.0)  # seconds of processor time in one of the clock
-        self.shapes: dict[int, Shape] = {}  # of the service's last answers, by their tokens
+        self.shapes = {n_tokens: ask(http, self._urls["service"], n_tokens) for n_tokens in (1, N_TOKENS)}
 
-    def rest(self, seconds: float) -> None:
-        """See what processes take while nobody asks."""
-        took = self._spent_by(lambda: time.sleep(seconds))
-        self._idle = {role: took[role] / seconds for role in took}
-
-    def cost(self, way: str, n_tokens: int, n: int) -> Cost:
-        """Of one of so many answers."""
+    def asked(self, way: str, n_tokens: int, n: int) -> Taken:
+        """So many answers, one after another."""
         url = self._urls[way]
-        if way == "ray":
+        if way == "ray":  # as the service answered last
             shape = self.shapes[n_tokens]
             size = round(statistics.mean(shape.sizes))
             url += f"?head={shape.head}&n={len(shape.sizes)}&size={size}&pause={shape.pause}"
@@ -170,62 +183,70 @@ class Meter:
                 if way == "service":
                     self.shapes[n_tokens] = answer
 
-        begun = time.monotonic()
-        took = self._spent_by(run)
-        seconds = time.monotonic() - begun
-        own = {role.removeprefix(f"{way} "): took[role] - seconds * self._idle[role] for role in took}
-        return {column: 1e3 * own[column] / n if column in WAYS[way] else 0.0 for column in COLUMNS}
+        return self.taken(run, n)
 
-    def _spent_by(self, run: Callable[[], None]) -> dict[str, float]:
-        before = spent(self._roles)
+    def taken(self, run: Callable[[], None], n: int = 1) -> Taken:
+        begun, before = time.monotonic(), spent(self._roles)
         run()
         after = spent(self._roles)
-        return {role: after[role] - before[role] for role in after}
+        return Taken(time.monotonic() - begun, {role: after[role] - before[role] for role in after}, n)
+
+
+def less(one: Cost, other: Cost) -> Cost:
+    return {column: one[column] - other[column] for column in COLUMNS}
+
+
+def rows_of(server: Cost, service: Cost, ray: Cost) -> dict[str, Cost]:
+    """Those of one round."""
+    more = less(service, server)
+    return {
+        "server": server, "service": service, "service beside server": more, "Ray alone": ray,
+        "the difference": less(more, ray),
+    }  # fmt: skip
+
+
+def middle(costs: Sequence[Cost]) -> Cost:
+    """The mean of the middle half in each column: a median knows no more than the kernel's ticks of 10 ms."""
+    aside = len(costs) // 4
+    ordered = {column: sorted(cost[column] for cost in costs) for column in COLUMNS}
+    return {column: statistics.mean(ordered[column][aside : len(costs) - aside]) for column in COLUMNS}
 
 
 def shown(name: str, cost: Cost) -> None:
-    cells = " ".join(f"{cost[column]:9.2f}" for column in COLUMNS)
-    print(f"  {name:<28}{cells} {sum(cost.values()):9.2f}")
+    cells = " ".join(f"{cost[column]:12.2f}" for column in COLUMNS)
+    print(f"  {name:<24}{cells} {sum(cost.values()):12.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
-    for name, default in (("--rounds", 7), ("--chats", 50), ("--streams", 8), ("--idle", 10)):
+    for name, default in (("--rounds", 40), ("--chats", 10), ("--streams", 1), ("--idle", 2)):
         parser.add_argument(name, type=int, default=default)
     given = parser.parse_args()
-    ways = [*WAYS]
-    costs: dict[tuple[int, str], list[Cost]] = {}
+    ways, idle = [*WAYS], []
+    rounds: dict[int, list[dict[str, Taken]]] = {1: [], N_TOKENS: []}
     with httpx.Client(timeout=600) as http:
         meter = Meter(http, given.url)
-        for n_tokens in (1, N_TOKENS):  # before the first round: Ray alone is told what to yield
-            meter.cost("service", n_tokens, 2)
         for number in range(-1, given.rounds):  # the first one warms up
-            meter.rest(given.idle)
+            idle.append(meter.taken(lambda: time.sleep(given.idle)))
             first = number % len(ways)
             for n_tokens, n in ((1, given.chats), (N_TOKENS, given.streams)):
-                for way in (*ways[first:], *ways[:first]):
-                    cost = meter.cost(way, n_tokens, n)
-                    if number >= 0:
-                        costs.setdefault((n_tokens, way), []).append(cost)
-    medians = {
-        key: {column: statistics.median(cost[column] for cost in rounds) for column in COLUMNS}
-        for key, rounds in costs.items()
-    }
-    print("  ms of", *COLUMNS, "sum", sep=" | ")
-    parts: dict[int, dict[str, Cost]] = {}
-    for n_tokens in (1, N_TOKENS):
+                taken = {way: meter.asked(way, n_tokens, n) for way in (*ways[first:], *ways[:first])}
+                if number >= 0:
+                    rounds[n_tokens].append(taken)
+    print(f"{'ms':<26}" + " ".join(f"{column:>12}" for column in (*COLUMNS, "sum")))
+    means: dict[int, dict[str, Cost]] = {}
+    for n_tokens, takens in rounds.items():
         print(f"{n_tokens} tokens, {len(meter.shapes[n_tokens].sizes)} pieces")
-        server, service, ray = (medians[n_tokens, way] for way in WAYS)
-        more = {column: service[column] - server[column] for column in COLUMNS}
-        ours = {column: more[column] - ray[column] for column in COLUMNS}
-        parts[n_tokens] = {"service beside server": more, "Ray alone": ray, "the difference": ours}
-        for name, cost in {"server": server, "service": service, **parts[n_tokens]}.items():
+        rows = [rows_of(*(taken[way].cost(way, idle) for way in WAYS)) for taken in takens]
+        means[n_tokens] = {name: middle([row[name] for row in rows]) for name in rows[0]}
+        for name, cost in means[n_tokens].items():
             shown(name, cost)
     n_more = len(meter.shapes[N_TOKENS].sizes) - len(meter.shapes[1].sizes)
     print("a further piece")
-    for name, stream in parts[N_TOKENS].items():
-        shown(name, {column: (stream[column] - parts[1][name][column]) / n_more for column in COLUMNS})
+    for name, cost in means[N_TOKENS].items():
+        further = less(cost, means[1][name])
+        shown(name, {column: further[column] / n_more for column in COLUMNS})
 
 
 if __name__ == "__main__":
