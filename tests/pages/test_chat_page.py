@@ -40,6 +40,21 @@ def test_files_of_each_kind_and_several_turns(demo: RunningServer, opened: Open)
         assert re.search(r"\d+ tokens read \([1-9]\d* from the cache\), 3 written", facts)
 
 
+def test_the_end_of_an_answer_stays_in_view(demo: RunningServer, opened: Open) -> None:
+    """Until somebody looks at what is above."""
+    with opened(f"{demo.url}/", viewport={"width": 360, "height": 600}) as page:
+        ask(page, "Where is the red circle?", MEDIA / "red-circle.png")
+        last = ask(page, "Where is the red circle?", MEDIA / "red-circle.png", n=2)
+        below = "(one) => one.getBoundingClientRect().bottom - innerHeight"
+        page.wait_for_function("() => innerHeight + scrollY >= document.documentElement.scrollHeight - 40")
+        assert last.evaluate(below) < 0 < page.evaluate("scrollY")
+        page.evaluate("scrollTo(0, 0)")
+        page.wait_for_timeout(100)
+        last.evaluate("(one) => one.append('more\\n'.repeat(50))")
+        page.wait_for_timeout(100)
+        assert page.evaluate("scrollY") == 0
+
+
 def test_boxes_lie_on_the_pixels(demo: RunningServer, opened: Open) -> None:
     """The box of the answer, in pixels of the picture, whatever size it is shown at; hovering its word lights it up."""
     with opened(f"{demo.url}/", viewport={"width": 360, "height": 700}) as page:

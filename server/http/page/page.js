@@ -288,6 +288,20 @@ function retry(turn) {
   answer();
 }
 
+// ---- the end in view ----
+
+let follows = false; // whoever looks at the end goes on to see it
+
+function toEnd() {
+  follows = true;
+  scrollTo(0, document.documentElement.scrollHeight);
+}
+
+addEventListener("scroll", () => {
+  follows = innerHeight + scrollY >= document.documentElement.scrollHeight - 40;
+}, { passive: true });
+new ResizeObserver(() => { if (follows) toEnd(); }).observe($("turns"));
+
 // ---- asking ----
 
 function trouble(text) {
@@ -352,7 +366,7 @@ async function answer() {
   running = new AbortController();
   $("stop").hidden = false;
   $("send").disabled = true;
-  turn.item.scrollIntoView({ block: "nearest" });
+  toEnd();
   try {
     for (const one of asked) for (const part of one.parts ?? []) if (part.file) part.data ??= await dataUrl(part.file);
     const body = JSON.stringify(bodyOf(asked, settings.parameters, settings.system, (part) => part.data));
