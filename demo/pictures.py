@@ -66,6 +66,19 @@ def random_kinds(rng: np.random.Generator, count: int) -> tuple[tuple[str, str],
     return tuple(zip(shapes, colours, strict=True))
 
 
+def crowd_kinds(rng: np.random.Generator, count: int) -> tuple[tuple[str, str], ...]:
+    """(shape, colour) of `count` things: some share one of the two, however many, and all else is as it comes.
+
+    Who counts one kind then finds neither help nor harm in what else is alike.
+    """
+    shapes = rng.integers(len(SHAPES), size=count)
+    colours = rng.integers(len(COLOURS), size=count)
+    shared = shapes if rng.random() < 0.7 else colours
+    shared[: rng.integers(1, count + 1)] = shared[0]
+    order = rng.permutation(count)
+    return tuple((SHAPES[shape], COLOURS[colour]) for shape, colour in zip(shapes[order], colours[order], strict=True))
+
+
 def draw_scene(
     rng: np.random.Generator, size: tuple[int, int], count: int, *, kinds: Sequence[tuple[str, str]] | None = None,
     varied: bool = False,

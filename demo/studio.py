@@ -13,7 +13,7 @@ from PIL import Image
 from configs.serve import MediaConfig
 from demo.answers import COLOURS, DIRECTIONS, SHAPES
 from demo.clips import Clip, moving, pick_size
-from demo.pictures import Picture, Thing, draw_scene, random_size
+from demo.pictures import Picture, Thing, crowd_kinds, draw_scene, random_size
 from demo.prompts import Extent, audio_tokens
 from demo.recording import worn_sound
 from demo.sizes import Sizes
@@ -69,8 +69,9 @@ class Studio:
 
     def scene(self, size: tuple[int, int]) -> Picture:
         """A picture of none to seven things, mostly of few."""
-        count = int(self._rng.choice(MOST_THINGS + 1, p=(0.01, 0.30, 0.16, 0.17, 0.16, 0.16, 0.02, 0.02)))
-        return draw_scene(self._rng, size, count, varied=True)
+        count = int(self._rng.choice(MOST_THINGS + 1, p=(0.01, 0.28, 0.14, 0.15, 0.15, 0.16, 0.08, 0.03)))
+        kinds = crowd_kinds(self._rng, count) if count > 1 and self._rng.random() < 0.35 else None
+        return draw_scene(self._rng, size, count, kinds=kinds, varied=True)
 
     def pair(self, size: tuple[int, int], other: tuple[int, int]) -> tuple[Picture, Picture]:
         """Two pictures of these sizes, often of one thing each, alike in shape, in colour, in both or in none."""

@@ -1,5 +1,7 @@
 """Pictures of shapes and numbers: what is said to be there is there, where it is said to be, in its colour."""
 
+from collections import Counter
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -9,7 +11,7 @@ from demo.answers import COLOURS, SHAPES
 from demo.colours import MORE, PURE, draw_colour, lab, margin, name_of, parse, tells_apart
 from demo.grounds import choose_ground
 from demo.lettering import font_paths, number_mask, paint_number
-from demo.pictures import Look, Picture, draw_number, draw_scene, random_kinds, random_size
+from demo.pictures import Look, Picture, crowd_kinds, draw_number, draw_scene, random_kinds, random_size
 from demo.shapes import Paint, draw_form, paint_form
 from demo.wear import lit_picture, worn_picture
 
@@ -96,6 +98,16 @@ def test_kinds_are_drawn_in_order() -> None:
     assert [(thing.shape, thing.colour) for thing in picture.things] == kinds
     with pytest.raises(ValueError, match="3 things, but kinds of 4"):
         draw_scene(np.random.default_rng(5), (300, 200), 3, kinds=kinds)
+
+
+def test_a_crowd_shares_any_number_of_one_kind() -> None:
+    """Four of a shape in several colours beside one or two others, too, which random kinds hardly ever have."""
+    rng = np.random.default_rng(0)
+    found = Counter[int]()
+    for shapes, colours in ((list(zip(*crowd_kinds(rng, 6), strict=True))) for _ in range(600)):
+        if len({*colours}) > 2:
+            found[max(Counter(shapes).values())] += 1
+    assert all(found[n] > 30 for n in range(2, 7))
 
 
 def test_random_kinds_coincide_sometimes() -> None:
