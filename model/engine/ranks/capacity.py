@@ -32,9 +32,8 @@ class PlannedDevice:
 
     kind: str  # "npu", "cuda" or "cpu"
     nbytes: int  # of its memory; of a CPU what the host has free for a rank
-    working: int = (
-        0  # of that for activations, encoders and graphs, which a start measures; at least what samplers take
-    )
+    # Of that for activations, encoders and graphs, which a start measures; at least what samplers take.
+    working: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
