@@ -89,6 +89,12 @@ class Cluster:
         config = ServeDeploySchema.model_validate(yaml.safe_load(config_of(n_replicas, *flags)))
         _get_global_client().deploy_apps(config, _blocking=False)
 
+    def leave(self) -> None:
+        """End this process's own part: Ray ends a process whose raylet is gone, whatever it has still to say."""
+        import ray
+
+        ray.shutdown()
+
     def servers(self) -> dict[str, int]:
         """The server's process of each replica, by the replica's id, as its command line tells them."""
         found = {}
@@ -180,6 +186,7 @@ def cluster_in(directory: Path) -> Iterator[Cluster]:
         assert service.wait(300) == 0, said()
         until("no server is left", lambda: not cluster.servers(), 30)
     finally:
+        cluster.leave()
         if service.poll() is None:
             service.kill()
             service.wait()
