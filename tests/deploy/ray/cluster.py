@@ -173,8 +173,10 @@ def cluster_in(directory: Path) -> Iterator[Cluster]:
     log = directory / "serve.log"
     with log.open("wb") as out:
         service = subprocess.Popen(
-            [*SERVE, "run", "--address", f"{HEAD}:{PORT}", str(config)], cwd=REPO, stdout=out, stderr=out
-        )
+            # Whoever started the tests in the background ignores SIGINT, and so would it.
+            ["env", "--default-signal=INT", *SERVE, "run", "--address", f"{HEAD}:{PORT}", str(config)],
+            cwd=REPO, stdout=out, stderr=out,
+        )  # fmt: skip
 
     def said() -> str:
         return log.read_text()[-6000:]
