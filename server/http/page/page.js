@@ -2,7 +2,6 @@
 // The chat page: a conversation, what is about to be asked, and the stream of an answer.
 
 const $ = (id) => document.getElementById(id);
-const KINDS = { image: "image", video: "video", audio: "audio" };
 const SAMPLES = [
   { file: "red-circle.png", type: "image/png", en: "What is this?", zh: "这是什么？" },
   { file: "red-circle.png", type: "image/png", en: "Where is the red circle?", zh: "红色圆形在哪里？" },
@@ -13,133 +12,12 @@ const SAMPLES = [
 ];
 const SIGNS = { video: "▶", audio: "♪" };
 const NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "seed"]; // fields of parameters
-const LONGEST = 4000; // characters of one block of an answer: a longer one would be laid out again with each token
 
 let taken = new Set(["text"]); // what the served model takes
 let turns = []; // {role: "user", parts} and {role: "model", said, ...}
-let chosen = []; // media of the next question
-const urls = new Set(); // object URLs of all media shown
 let running = null; // the AbortController of the answer that is being written
 
 const at = (path) => new URL(path, document.baseURI).href;
-
-// ---- media ----
-
-function kindOf(file) {
-  const kind = (file.type || "").split("/")[0];
-  if (kind in KINDS) return kind;
-  const end = file.name.toLowerCase().split(".").pop();
-  if (["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"].includes(end)) return "image";
-  if (["mp4", "mov", "mkv", "webm", "avi", "ts"].includes(end)) return "video";
-  if (["wav", "mp3", "flac", "ogg", "opus", "m4a", "aac"].includes(end)) return "audio";
-  return null;
-}
-
-function choose(files) {
-  const wrong = [];
-  for (const file of files) {
-    const kind = kindOf(file);
-    if (kind === null) wrong.push(say("unknownKind", { name: file.name }));
-    else if (!taken.has(kind)) wrong.push(say("notTaken", { name: file.name, kind: say(kind) }));
-    else {
-      const url = URL.createObjectURL(file);
-      urls.add(url);
-      chosen.push({ kind, file, name: file.name || `${kind}.${file.type.split("/")[1] ?? "bin"}`, url });
-    }
-  }
-  trouble(wrong.join(" "));
-  showChosen();
-}
-
-/** Whether a paste is files. A table comes with a picture of itself and is text; a file comes with its name as text on some systems. */
-function pastesFiles(data) {
-  const names = Array.from(data.files, (file) => file.name);
-  const told = data.getData("text/plain").trim().split("\n");
-  return names.length > 0 && (!data.types.includes("text/plain") || told.every((line) => names.some((name) => line.trim().endsWith(name))));
-}
-
-/** Whether files are dragged, which the page takes wherever they fall. Text falls into fields; a link elsewhere opens nothing. */
-function dragsFiles(event) {
-  const files = event.dataTransfer.types.includes("Files");
-  if (files || !event.target.closest?.("textarea, input")) event.preventDefault();
-  return files;
-}
-
-function preview(part) {
-  if (part.kind === "image") return make("img", { src: part.url, alt: part.name, decoding: "async" });
-  const one = make(part.kind, { src: part.url, controls: true, preload: "metadata", "aria-label": part.name });
-  one.muted = part.kind === "video";
-  return one;
-}
-
-function showChosen() {
-  $("chosen").replaceChildren(...chosen.map((part) => make("li", {}, preview(part), make("button", {
-    type: "button", "aria-label": `${say("remove")} ${part.name}`, title: say("remove"),
-    click: () => { chosen = chosen.filter((one) => one !== part); showChosen(); $("text").focus(); },
-  }, "✕"))));
-  release();
-}
-
-/** Let go of the files that neither a turn nor the next question shows any more. */
-function release() {
-  const kept = new Set([...chosen, ...turns.flatMap((turn) => turn.parts ?? [])].map((part) => part.url));
-  for (const url of urls) if (!kept.has(url)) { URL.revokeObjectURL(url); urls.delete(url); }
-}
-
-// ---- an answer's text: tags of boxes are no words ----
-
-/** Writes an answer as it grows. What lies between <ref> and </ref> is marked; boxes themselves are not shown. */
-class AnswerText {
-  constructor(element) {
-    this.element = element;
-    this.held = ""; // what may be the beginning of a tag
-    this.inBox = false;
-    this.mark = null;
-    this.marks = [];
-    this.block();
-  }
-
-  block() {
-    this.line = make("span");
-    this.node = document.createTextNode("");
-    this.line.append(this.node);
-    this.element.append(this.line);
-    this.length = 0;
-  }
-
-  write(text) {
-    const whole = this.held + text;
-    let from = 0;
-    const tags = /<(\/?)(ref|box|quad)>/g;
-    for (let tag = tags.exec(whole); tag; tag = tags.exec(whole)) {
-      this.put(whole.slice(from, tag.index));
-      from = tags.lastIndex;
-      if (tag[2] !== "ref") this.inBox = !tag[1];
-      else if (tag[1]) this.mark = null;
-      else { this.mark = make("mark"); this.marks.push(this.mark); this.line.append(this.mark); }
-    }
-    const begun = whole.slice(from).match(/<\/?[a-z]{0,4}$/);
-    const end = begun ? from + begun.index : whole.length;
-    this.put(whole.slice(from, end));
-    this.held = whole.slice(end);
-  }
-
-  put(text) {
-    if (!text || this.inBox) return;
-    if (this.mark) return this.mark.append(text);
-    if (this.line.lastChild !== this.node) { this.node = document.createTextNode(""); this.line.append(this.node); }
-    this.node.appendData(text);
-    this.length += text.length;
-    if (this.length > LONGEST) this.block();
-  }
-
-  end() {
-    this.mark = null;
-    this.inBox = false;
-    this.put(this.held);
-    this.held = "";
-  }
-}
 
 // ---- turns ----
 
@@ -200,59 +78,6 @@ function endModel(turn) {
     make("button", { type: "button", click: () => retry(turn) }, say("retry")), make("span", { class: "quiet" }, say("copyAs")), ...programs,
   );
   turn.acts.after(copied);
-}
-
-/** Boxes onto their pictures; a word and its box light up together. */
-function tieBoxes(turn) {
-  const users = turn.asked.filter((one) => one.role === "user");
-  const pictures = users.flatMap((one) => one.parts.filter((part) => part.kind === "image").map((part) => one.figures.get(part)));
-  const marks = [...turn.writer.marks];
-  for (const box of turn.boxes ?? []) {
-    const holder = pictures[box.picture]?.querySelector(".picture");
-    if (!holder) continue;
-    const at = box.ref === null ? -1 : marks.findIndex((mark) => mark.textContent === box.ref);
-    const mark = at < 0 ? null : marks.splice(at, 1)[0];
-    const image = holder.querySelector("img");
-    const draw = () => drawBox(holder, image, box, mark, turn);
-    if (image.complete && image.naturalWidth) draw();
-    else image.addEventListener("load", draw, { once: true });
-  }
-}
-
-const SVG = "http://www.w3.org/2000/svg";
-
-function drawBox(holder, image, box, mark, turn) {
-  const [width, height] = [image.naturalWidth, image.naturalHeight];
-  let svg = holder.querySelector("svg");
-  if (!svg) {
-    svg = document.createElementNS(SVG, "svg");
-    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    svg.setAttribute("preserveAspectRatio", "none");
-    svg.setAttribute("aria-hidden", "true");
-    holder.append(svg);
-  }
-  const points = box.kind === "box"
-    ? [box.points[0], [box.points[1][0], box.points[0][1]], box.points[1], [box.points[0][0], box.points[1][1]]]
-    : box.points;
-  const group = document.createElementNS(SVG, "g");
-  const shape = document.createElementNS(SVG, "polygon");
-  shape.setAttribute("points", points.map((point) => point.join(",")).join(" "));
-  group.append(shape);
-  svg.append(group);
-  const label = box.ref && make("span", { class: "label" }, box.ref);
-  if (label) {
-    label.style.left = `${(100 * Math.min(...points.map((p) => p[0]))) / width}%`;
-    label.style.top = `${(100 * Math.min(...points.map((p) => p[1]))) / height}%`;
-    holder.append(label);
-  }
-  (turn.drawn ??= []).push(group, ...(label ? [label] : []));
-  const light = (on) => () => { group.classList.toggle("on", on); mark?.classList.toggle("on", on); };
-  if (mark) mark.tabIndex = 0;
-  for (const one of mark ? [mark, group] : [group]) {
-    for (const [event, on] of [["mouseenter", true], ["mouseleave", false], ["focus", true], ["blur", false]]) {
-      one.addEventListener(event, light(on));
-    }
-  }
 }
 
 function add(turn) {
@@ -467,33 +292,6 @@ async function copyAs(name, turn, place) {
     place.replaceChildren(make("p", { class: "quiet", role: "status" }, say("select")), code);
     getSelection().selectAllChildren(code);
   }
-}
-
-// ---- recording ----
-
-let recorder = null;
-
-async function record() {
-  if (recorder) return recorder.stop();
-  let sound;
-  try {
-    sound = await navigator.mediaDevices.getUserMedia({ audio: true });
-  } catch {
-    return trouble(say("noMicrophone"));
-  }
-  const parts = [];
-  recorder = new MediaRecorder(sound);
-  recorder.ondataavailable = (event) => parts.push(event.data);
-  recorder.onstop = () => {
-    const type = recorder.mimeType.split(";")[0];
-    for (const track of sound.getTracks()) track.stop();
-    recorder = null;
-    $("record").textContent = say("record");
-    const end = type.split("/")[1] ?? "webm";
-    choose([new File(parts, `voice.${end}`, { type: type.replace("video/", "audio/") })]);
-  };
-  recorder.start();
-  $("record").textContent = say("recording");
 }
 
 // ---- the page ----
