@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.running import RunningServer, running
+from tests.pages.canned import canned as canned
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]

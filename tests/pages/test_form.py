@@ -1,24 +1,14 @@
-"""What the form at / takes and sends: keys, pastes, drops, numbers. An answer that stands here does for a model's."""
-
-import json
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Any
+"""What the form at / takes and sends: keys, pastes, drops, numbers."""
 
 import pytest
 
 from tests.e2e.running import REPO
+from tests.pages.canned import Canned
 from tests.pages.conftest import Open
 from tests.pages.steps import MEDIA, ask, ended
 
 pytestmark = pytest.mark.pages
 
-MODEL = {"data": [{"id": "canned", "architecture": {"input_modalities": ["text", "image", "audio"]}}]}
-USAGE = {"prompt_tokens": 7, "completion_tokens": 21, "timings": {"prefill": 1.0, "decode": 2.0}}
-EVENTS = [{"id": "chat-1", "text": "words", "finish_reason": "stop"}, {"id": "chat-1", "usage": USAGE}]
-ANSWER = "".join(f"data: {json.dumps(event)}\n\n" for event in EVENTS) + "data: [DONE]\n\n"
 COPY_BOTH = """async ([name, words]) => {
     const picture = await (await fetch(name)).blob();
     const types = words === null ? {} : {"text/plain": words};
@@ -38,48 +28,6 @@ URLS = """
     URL.createObjectURL = (one) => { const url = make(one); window.made.add(url); return url; };
     URL.revokeObjectURL = (url) => { window.made.delete(url); revoke(url); };
 """
-
-
-class Handler(SimpleHTTPRequestHandler):
-    """The files of the page, one model, and one answer to every question."""
-
-    asked: list[dict[str, Any]]
-
-    def do_GET(self) -> None:
-        if self.path == "/v1/models":
-            self.answer(json.dumps(MODEL), "application/json")
-        else:
-            super().do_GET()
-
-    def do_POST(self) -> None:
-        self.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        timed = self.headers["X-Pixelferry-Timings"] == "1"
-        self.answer(ANSWER if timed else ANSWER.replace("timings", "nothing"), "text/event-stream")
-
-    def answer(self, text: str, kind: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def canned() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The page's address, and the bodies that it has sent."""
-    asked: list[dict[str, Any]] = []
-    kind = type("Recorder", (Handler,), {"asked": asked})
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(kind, directory=REPO / "server" / "http" / "page")) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/", asked
-        server.shutdown()
-        thread.join()
-
-
-Canned = tuple[str, list[dict[str, Any]]]
 
 
 @pytest.mark.parametrize(("locale", "label"), [("en-US", "Copy the request as"), ("zh-CN", "复制请求为")])
@@ -196,3 +144,143 @@ def test_tokens_a_second_are_the_servers(canned: Canned, opened: Open) -> None:
         ask(page, "Hello")
         assert "first after 0." in page.locator("li.model .facts").inner_text()
         assert page.locator("li.model .facts").inner_text().endswith("then 10.0 a second")
+
+
+def test_what_the_model_takes_is_offered(canned: Canned, opened: Open) -> None:
+    with opened(canned[0]) as page:
+        page.locator("#samples button").first.wait_for()
+        assert page.inner_text("#how") == "Drop, paste or add pictures and sounds, or take one of these:"
+        assert page.get_attribute("#files", "accept") == "image/*,audio/*"
+
+
+CHOOSE = """(given) => {
+    const transfer = new DataTransfer();
+    for (const [words, name, type, lastModified] of given) {
+        transfer.items.add(new File([words], name, {type, lastModified}));
+    }
+    document.querySelector("#files").files = transfer.files;
+    document.querySelector("#files").dispatchEvent(new Event("change"));
+}"""
+
+
+def test_sounds_in_files_of_clips_are_sounds(canned: Canned, opened: Open) -> None:
+    """For a model that takes no clips; Firefox calls each .ogg a video. One that takes both looks at the file."""
+    url, asked = canned
+    with opened(url) as page:
+        page.locator("#samples button").first.wait_for()
+        page.evaluate(CHOOSE, [["a", "voice.webm", "video/webm", 1], ["b", "voice.ogg", "video/ogg", 1]])
+        ask(page, "Who speaks?")
+        assert [next(iter(part)) for part in asked[0]["inputs"]] == ["audio", "audio", "text"]
+        both = {"data": [{"id": "both", "architecture": {"input_modalities": ["text", "image", "video", "audio"]}}]}
+        page.route("**/v1/models", lambda route: route.fulfill(json=both))
+        page.reload()
+        page.locator("#model", has_text="both").wait_for()
+        page.evaluate(RECORD)
+        page.locator("#chosen audio").wait_for()
+
+
+RECORD = """async () => {
+    const context = new AudioContext();
+    const sink = context.createMediaStreamDestination();
+    const tone = context.createOscillator();
+    tone.connect(sink);
+    tone.start();
+    const parts = [];
+    const recorder = new MediaRecorder(sink.stream, {mimeType: "audio/webm"});
+    recorder.ondataavailable = (event) => parts.push(event.data);
+    const ended = new Promise((resolve) => { recorder.onstop = resolve; });
+    recorder.start();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    recorder.stop();
+    await ended;
+    const transfer = new DataTransfer();
+    transfer.items.add(new File(parts, "voice.webm", {type: "video/webm"}));
+    document.querySelector("#files").files = transfer.files;
+    document.querySelector("#files").dispatchEvent(new Event("change"));
+}"""
+
+
+def test_files_of_one_name_have_names_of_their_own(canned: Canned, opened: Open) -> None:
+    """A copied request finds them by name. The same file again keeps its own."""
+    with opened(canned[0]) as page:
+        page.evaluate(CHOOSE, [["a", "image.png", "image/png", 1], ["bb", "image.png", "image/png", 2]])
+        page.evaluate(CHOOSE, [["ccc", "image.png", "image/png", 3], ["a", "image.png", "image/png", 1]])
+        answer = ask(page, "What is this?")
+        names = page.locator("figcaption a").evaluate_all("(all) => all.map((one) => one.download)")
+        assert names == ["image.png", "image-2.png", "image-3.png", "image.png"]
+        answer.get_by_role("button", name="curl").click()
+        program = page.locator(".code").inner_text()
+        assert [program.count(f"'./{name}'") for name in names] == [2, 1, 1, 2]
+
+
+def test_the_keys_of_an_input_method_ask_nothing(canned: Canned, opened: Open) -> None:
+    """Safari ends the composition before it tells the Enter that ended it; its keyCode is 229."""
+    url, asked = canned
+    with opened(url) as page:
+        page.fill("#text", "ni")
+        press = "(one) => one.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', keyCode: 229, bubbles: true}))"
+        page.locator("#text").evaluate(press)
+        page.wait_for_timeout(200)
+        assert not asked and page.input_value("#text") == "ni"
+        page.keyboard.press("Enter")
+        ended(page)
+        assert len(asked) == 1
+
+
+def test_a_sample_asks_once_and_takes_no_draft_along(canned: Canned, opened: Open) -> None:
+    """Of a double click; and a server that is gone is said."""
+    url, asked = canned
+    with opened(url, expected=("404", "ERR_")) as page:
+        page.set_input_files("#files", MEDIA / "number.png")
+        page.locator("#samples button").first.dblclick()
+        ended(page)
+        assert len(asked) == 1 and [next(iter(part)) for part in asked[0]["inputs"]] == ["image", "text"]
+        assert page.locator("#chosen li").count() == 0 and page.input_value("#text") == ""
+        page.locator("#fresh").click()
+        page.route("**/samples/*", lambda route: route.abort())
+        page.locator("#samples button").first.click()
+        page.locator("#trouble", has_text="cannot be reached").wait_for()
+        assert page.locator("#chosen li").count() == 0
+
+
+def test_the_focus_stays_where_hands_are(canned: Canned, opened: Open) -> None:
+    """A sample and Retry go away under it: it stands on Stop, and then on the answer's Retry."""
+    with opened(canned[0]) as page:
+        page.locator("#samples button").first.focus()
+        page.keyboard.press("Enter")
+        ended(page)
+        focused = "() => document.activeElement.textContent"
+        assert page.evaluate(focused) == "Retry"
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(300)
+        assert page.evaluate(focused) == "Retry"
+
+
+def test_many_pictures_leave_the_chat_in_view(canned: Canned, opened: Open) -> None:
+    with opened(canned[0], viewport={"width": 360, "height": 640}) as page:
+        page.set_input_files("#files", [MEDIA / "shapes.png"] * 20)
+        page.locator("#chosen li").nth(19).wait_for(state="attached")
+        assert page.locator("#ask").bounding_box()["height"] < 0.75 * 640
+
+
+def test_a_microphone_is_let_go(canned: Canned, opened: Open) -> None:
+    """Asked twice while the browser asks whether it may; and the button keeps its word in another language."""
+    slow = """
+        window.given = [];
+        const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+        navigator.mediaDevices.getUserMedia = async (wish) => {
+            await new Promise((resolve) => setTimeout(resolve, 200));
+            const sound = await ask(wish);
+            window.given.push(...sound.getTracks());
+            return sound;
+        };
+    """
+    with opened(canned[0], permissions=["microphone"], script=slow) as page:
+        page.locator("#record").dblclick()
+        page.locator("#record", has_text="Stop recording").wait_for()
+        page.locator("#language").click()
+        assert page.inner_text("#record") == "停止录音"
+        page.locator("#record").click()
+        page.locator("#chosen audio").wait_for()
+        assert page.inner_text("#record") == "录音"
+        assert page.evaluate("() => window.given.map((one) => one.readyState)") == ["ended"]

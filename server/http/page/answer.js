@@ -3,16 +3,20 @@
 
 const LONGEST = 4000; // characters of one block of an answer: a longer one would be laid out again with each token
 
-// ---- the text: tags of boxes are no words ----
+// ---- the text ----
 
-/** Writes an answer as it grows. What lies between <ref> and </ref> is marked; boxes themselves are not shown. */
+const POINT = "\\s*\\(\\s*-?[0-9]{1,18}\\s*,\\s*-?[0-9]{1,18}\\s*\\)\\s*";
+const REGION = new RegExp(`^(?:<ref>((?:(?!</?(?:ref|box|quad)>)[^]){0,200})</ref>|<box>${POINT},${POINT}</box>|<quad>${POINT}(?:,${POINT}){3}</quad>)`);
+const OPENING = ["<ref>", "<box>", "<quad>"];
+const HELD = 300; // characters of what may still become a region
+
+/** Writes an answer as it grows. Names of regions are marked and boxes not shown; what is no whole region is text, as for the server. */
 class AnswerText {
   constructor(element) {
     this.element = element;
-    this.held = ""; // what may be the beginning of a tag
-    this.inBox = false;
-    this.mark = null;
-    this.marks = [];
+    this.held = ""; // what may be the beginning of a region
+    this.named = null; // the mark right before this place
+    this.marks = []; // the mark of each box, or null, in the order of the boxes
     this.block();
   }
 
@@ -25,37 +29,45 @@ class AnswerText {
   }
 
   write(text) {
-    const whole = this.held + text;
-    let from = 0;
-    const tags = /<(\/?)(ref|box|quad)>/g;
-    for (let tag = tags.exec(whole); tag; tag = tags.exec(whole)) {
-      this.put(whole.slice(from, tag.index));
-      from = tags.lastIndex;
-      if (tag[2] !== "ref") this.inBox = !tag[1];
-      else if (tag[1]) this.mark = null;
-      else { this.mark = make("mark"); this.marks.push(this.mark); this.line.append(this.mark); }
+    let rest = this.held + text;
+    for (;;) {
+      const at = rest.indexOf("<");
+      this.put(at < 0 ? rest : rest.slice(0, at));
+      rest = at < 0 ? "" : rest.slice(at);
+      const region = rest.match(REGION);
+      if (region) this.region(region);
+      else if (mayBecomeRegion(rest)) break;
+      else this.put("<");
+      rest = rest.slice(region ? region[0].length : 1);
     }
-    const begun = whole.slice(from).match(/<\/?[a-z]{0,4}$/);
-    const end = begun ? from + begun.index : whole.length;
-    this.put(whole.slice(from, end));
-    this.held = whole.slice(end);
+    this.held = rest;
+  }
+
+  region([tag, name]) {
+    if (name === undefined) return this.marks.push(this.named);
+    this.named = make("mark", {}, name);
+    this.line.append(this.named);
+    this.length += tag.length;
   }
 
   put(text) {
-    if (!text || this.inBox) return;
-    if (this.mark) return this.mark.append(text);
+    if (!text) return;
+    this.named = null;
+    if (this.length > LONGEST) this.block();
     if (this.line.lastChild !== this.node) { this.node = document.createTextNode(""); this.line.append(this.node); }
     this.node.appendData(text);
     this.length += text.length;
-    if (this.length > LONGEST) this.block();
   }
 
   end() {
-    this.mark = null;
-    this.inBox = false;
     this.put(this.held);
     this.held = "";
   }
+}
+
+/** Nothing, too, which the next piece of the answer may go on with. */
+function mayBecomeRegion(text) {
+  return text.length < HELD && OPENING.some((tag) => tag.startsWith(text) || (text.startsWith(tag) && !/<\/?(?:ref|box|quad)>/.test(text.slice(1))));
 }
 
 // ---- boxes ----
@@ -64,17 +76,14 @@ class AnswerText {
 function tieBoxes(turn) {
   const users = turn.asked.filter((one) => one.role === "user");
   const pictures = users.flatMap((one) => one.parts.filter((part) => part.kind === "image").map((part) => one.figures.get(part)));
-  const marks = [...turn.writer.marks];
-  for (const box of turn.boxes ?? []) {
+  (turn.boxes ?? []).forEach((box, i) => {
     const holder = pictures[box.picture]?.querySelector(".picture");
-    if (!holder) continue;
-    const at = box.ref === null ? -1 : marks.findIndex((mark) => mark.textContent === box.ref);
-    const mark = at < 0 ? null : marks.splice(at, 1)[0];
+    if (!holder) return;
     const image = holder.querySelector("img");
-    const draw = () => drawBox(holder, image, box, mark, turn);
+    const draw = () => drawBox(holder, image, box, turn.writer.marks[i], turn);
     if (image.complete && image.naturalWidth) draw();
     else image.addEventListener("load", draw, { once: true });
-  }
+  });
 }
 
 const SVG = "http://www.w3.org/2000/svg";

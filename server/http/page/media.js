@@ -1,19 +1,40 @@
 "use strict";
 // Files that are dropped, pasted, picked or recorded, until they are asked about, and their previews.
 
-const KINDS = { image: "image", video: "video", audio: "audio" };
+const KINDS = ["image", "video", "audio"];
 
 let chosen = []; // media of the next question
 const urls = new Set(); // object URLs of all media shown
 
+/** The kind of a medium, null for other files. Firefox calls each .ogg a video; the sound of a clip is read where clips are not taken. */
 function kindOf(file) {
-  const kind = (file.type || "").split("/")[0];
-  if (kind in KINDS) return kind;
   const end = file.name.toLowerCase().split(".").pop();
+  if (["ogg", "oga"].includes(end)) return "audio";
+  const kind = (file.type || "").split("/")[0];
+  if (kind === "video" && taken?.has("audio") && !taken.has("video")) return "audio";
+  if (KINDS.includes(kind)) return kind;
   if (["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"].includes(end)) return "image";
   if (["mp4", "mov", "mkv", "webm", "avi", "ts"].includes(end)) return "video";
-  if (["wav", "mp3", "flac", "ogg", "opus", "m4a", "aac"].includes(end)) return "audio";
+  if (["wav", "mp3", "flac", "opus", "m4a", "aac"].includes(end)) return "audio";
   return null;
+}
+
+/** All media of the conversation and of the next question. */
+function allMedia() {
+  return [...chosen, ...turns.flatMap((turn) => turn.parts ?? [])].filter((part) => part.file);
+}
+
+/** A name that no other file has here: a copied request finds its files by their names, and pasted ones are all called alike. */
+function ownName(file, kind) {
+  const name = file.name || `${kind}.${file.type.split("/")[1] ?? "bin"}`;
+  const same = (one) => one.file.name === file.name && one.file.size === file.size && one.file.lastModified === file.lastModified;
+  const known = allMedia();
+  const before = known.find(same);
+  if (before) return before.name;
+  const dot = name.lastIndexOf(".") > 0 ? name.lastIndexOf(".") : name.length;
+  let own = name;
+  for (let n = 2; known.some((one) => one.name === own); n += 1) own = `${name.slice(0, dot)}-${n}${name.slice(dot)}`;
+  return own;
 }
 
 function choose(files) {
@@ -21,11 +42,11 @@ function choose(files) {
   for (const file of files) {
     const kind = kindOf(file);
     if (kind === null) wrong.push(say("unknownKind", { name: file.name }));
-    else if (!taken.has(kind)) wrong.push(say("notTaken", { name: file.name, kind: say(kind) }));
+    else if (taken && !taken.has(kind)) wrong.push(say("notTaken", { name: file.name, kind: say(kind) }));
     else {
       const url = URL.createObjectURL(file);
       urls.add(url);
-      chosen.push({ kind, file, name: file.name || `${kind}.${file.type.split("/")[1] ?? "bin"}`, url });
+      chosen.push({ kind, file, name: ownName(file, kind), url });
     }
   }
   trouble(wrong.join(" "));
@@ -54,42 +75,66 @@ function preview(part) {
 }
 
 function showChosen() {
-  $("chosen").replaceChildren(...chosen.map((part) => make("li", {}, preview(part), make("button", {
-    type: "button", "aria-label": `${say("remove")} ${part.name}`, title: say("remove"),
-    click: () => { chosen = chosen.filter((one) => one !== part); showChosen(); $("text").focus(); },
-  }, "✕"))));
+  $("chosen").replaceChildren(...chosen.map((part) => {
+    const shown = preview(part);
+    shown.addEventListener("loadedmetadata", () => {
+      if (part.kind !== "video" || shown.videoWidth || !taken?.has("audio")) return;
+      part.kind = "audio"; // a clip without a picture, as a saved voice.webm
+      showChosen();
+    });
+    return make("li", {}, shown, make("button", {
+      type: "button", "aria-label": `${say("remove")} ${part.name}`, title: say("remove"),
+      click: () => { chosen = chosen.filter((one) => one !== part); showChosen(); $("text").focus(); },
+    }, "✕"));
+  }));
   release();
 }
 
 /** Let go of the files that neither a turn nor the next question shows any more. */
 function release() {
-  const kept = new Set([...chosen, ...turns.flatMap((turn) => turn.parts ?? [])].map((part) => part.url));
+  const kept = new Set(allMedia().map((part) => part.url));
   for (const url of urls) if (!kept.has(url)) { URL.revokeObjectURL(url); urls.delete(url); }
 }
 
 // ---- recording ----
 
 let recorder = null;
+let permitting = false; // the browser asks whether it may
 
 async function record() {
   if (recorder) return recorder.stop();
-  let sound;
+  if (permitting) return;
+  permitting = true;
+  let sound = null;
   try {
     sound = await navigator.mediaDevices.getUserMedia({ audio: true });
+    startRecording(sound);
   } catch {
-    return trouble(say("noMicrophone"));
+    endRecording(sound);
+    trouble(say("noMicrophone"));
   }
+  permitting = false;
+}
+
+function startRecording(sound) {
   const parts = [];
   recorder = new MediaRecorder(sound);
   recorder.ondataavailable = (event) => parts.push(event.data);
   recorder.onstop = () => {
     const type = recorder.mimeType.split(";")[0];
-    for (const track of sound.getTracks()) track.stop();
-    recorder = null;
-    $("record").textContent = say("record");
-    const end = type.split("/")[1] ?? "webm";
-    choose([new File(parts, `voice.${end}`, { type: type.replace("video/", "audio/") })]);
+    endRecording(sound);
+    choose([new File(parts, `voice.${type.split("/")[1] ?? "webm"}`, { type: type.replace("video/", "audio/") })]);
   };
   recorder.start();
-  $("record").textContent = say("recording");
+  showRecord();
+}
+
+function endRecording(sound) {
+  for (const track of sound?.getTracks() ?? []) track.stop();
+  recorder = null;
+  showRecord();
+}
+
+function showRecord() {
+  $("record").textContent = say(recorder ? "recording" : "record");
 }

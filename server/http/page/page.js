@@ -11,10 +11,12 @@ const SAMPLES = [
   { file: "three-beeps.wav", type: "audio/wav", en: "How many beeps are there?", zh: "有几声哔声？" },
 ];
 const SIGNS = { video: "▶", audio: "♪" };
+const AGAIN = 3000; // milliseconds
 const NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "seed"]; // fields of parameters
 
-let taken = new Set(["text"]); // what the served model takes
+let taken = null; // the kinds that the served model takes, once it is known
 let turns = []; // {role: "user", parts} and {role: "model", said, ...}
+let again = 0; // the timer of the next question for the model
 let running = null; // the AbortController of the answer that is being written
 
 const at = (path) => new URL(path, document.baseURI).href;
@@ -44,9 +46,12 @@ function drawUser(turn) {
 /** Draw an answer that has ended, or that is about to begin. */
 function drawModel(turn) {
   turn.text = make("div", { class: "text" });
+  turn.thoughts = make("details", { class: "thoughts quiet", hidden: !turn.thought }, make("summary", {}, say("thoughts")), make("div"));
   turn.facts = make("p", { class: "facts quiet" });
   turn.acts = make("div", { class: "acts" });
-  turn.item.replaceChildren(make("span", { class: "unseen" }, `${say("model")}: `), turn.text, turn.facts, turn.acts);
+  turn.item.replaceChildren(make("span", { class: "unseen" }, `${say("model")}: `), turn.thoughts, turn.text, turn.facts, turn.acts);
+  turn.thinker = new AnswerText(turn.thoughts.lastChild);
+  turn.thinker.put(turn.thought);
   turn.writer = new AnswerText(turn.text);
   turn.writer.write(turn.said);
   if (turn.ended) endModel(turn);
@@ -66,7 +71,7 @@ function endModel(turn) {
   }
   if (turn.finish === "length") facts.push(say("length"));
   if (turn.finish === "stopped") facts.push(say("stopped"));
-  if (!turn.said && !turn.error) facts.unshift(say("noAnswer"));
+  if (!turn.said) facts.unshift(...(turn.error ? [] : [say("noAnswer")]), say("untold"));
   turn.facts.textContent = facts.join(" · ");
   if (turn.error) turn.facts.before(make("p", { class: "wrong" }, turn.error));
   tieBoxes(turn);
@@ -107,7 +112,7 @@ function edit(turn) {
 }
 
 function retry(turn) {
-  if (running || !numbersAreGood()) return;
+  if (running || !turns.includes(turn) || !numbersAreGood()) return;
   trouble("");
   cutAt(turns.indexOf(turn));
   answer();
@@ -130,7 +135,7 @@ new ResizeObserver(() => { if (follows) toEnd(); }).observe($("turns"));
 // ---- asking ----
 
 function trouble(text) {
-  $("trouble").textContent = text;
+  if ($("trouble").textContent !== text) $("trouble").textContent = text;
   $("trouble").hidden = !text;
 }
 
@@ -184,13 +189,14 @@ async function answer() {
   const settings = { parameters: parameters(), system: $("system").value };
   const failed = (i) => turns[i]?.role === "model" && !turns[i].said; // it and its question are not told again
   const asked = turns.filter((_, i) => !failed(i) && (i === turns.length - 1 || !failed(i + 1)));
-  const turn = { role: "model", said: "", begun: performance.now(), first: 0, settings, asked };
+  const turn = { role: "model", said: "", thought: "", begun: performance.now(), first: 0, settings, asked };
   add(turn);
   drawModel(turn);
   turn.text.classList.add("waiting");
   running = new AbortController();
   $("stop").hidden = false;
   $("send").disabled = true;
+  if (!$("ask").contains(document.activeElement)) $("stop").focus({ preventScroll: true }); // Retry and samples go from under it
   toEnd();
   try {
     for (const one of asked) for (const part of one.parts ?? []) if (part.file) part.data ??= await dataUrl(part.file);
@@ -208,11 +214,13 @@ async function answer() {
   }
   turn.ended = true;
   running = null;
+  const leaves = document.activeElement === $("stop");
   $("stop").hidden = true;
   $("send").disabled = false;
   if (!turn.item.isConnected) return; // it was taken away
   showCosts(turn);
   endModel(turn);
+  if (leaves) turn.acts.firstChild.focus({ preventScroll: true });
   $("told").textContent = turn.error ?? `${say("answered")} ${turn.text.textContent.slice(0, 2000)}`;
 }
 
@@ -220,7 +228,7 @@ async function refused(response, turn) {
   let error = { message: `HTTP ${response.status}` };
   try { error = (await response.json()).error ?? error; } catch { /* no JSON: the status says it */ }
   turn.error = sentence(error, response.headers.get("x-request-id"), response.headers.get("retry-after"));
-  if (response.status === 401) askForKey(() => retry(turn));
+  if (response.status === 401) askForKey(() => { readModel(); retry(turn); });
 }
 
 async function stream(response, turn) {
@@ -246,14 +254,18 @@ function heard(event, turn, response) {
     turn.error = sentence(event.error, response.headers.get("x-request-id"));
     return true;
   }
+  turn.first ||= performance.now();
   if (event.usage) {
     turn.usage = event.usage;
     turn.boxes = event.boxes;
     turn.costs = event.media;
-  } else {
-    turn.first ||= performance.now();
   }
   if (event.finish_reason) turn.finish = event.finish_reason;
+  if (event.reasoning) {
+    turn.thought += event.reasoning;
+    turn.thinker.put(event.reasoning);
+    turn.thoughts.hidden = false;
+  }
   if (event.text) {
     turn.said += event.text;
     turn.writer.write(event.text);
@@ -261,13 +273,13 @@ function heard(event, turn, response) {
   return false;
 }
 
-/** What each medium of the conversation cost, under its picture; the server tells them in the order they came. */
+/** What each medium cost, under its picture; the server tells them in order, without the oldest if the model's window dropped them. */
 function showCosts(turn) {
   const users = turn.asked.filter((one) => one.role === "user");
   const parts = users.flatMap((one) => one.parts.filter((part) => part.file).map((part) => [one, part]));
-  (turn.costs ?? []).forEach((cost, i) => {
-    if (!parts[i]) return;
-    const [user, part] = parts[i];
+  const costs = turn.costs ?? [];
+  costs.forEach((cost, i) => {
+    const [user, part] = parts[parts.length - costs.length + i];
     user.media ??= new Map();
     const known = user.media.has(part);
     user.media.set(part, cost);
@@ -298,14 +310,28 @@ async function copyAs(name, turn, place) {
 
 async function takeSample(sample) {
   if (running || !numbersAreGood()) return;
-  const response = await fetch(at(`samples/${sample.file}`));
-  choose([new File([await response.blob()], sample.file, { type: sample.type })]);
+  let blob;
+  try {
+    const response = await fetch(at(`samples/${sample.file}`));
+    if (!response.ok) throw new Error(response.statusText);
+    blob = await response.blob();
+  } catch {
+    return trouble(say("gone"));
+  }
+  if (running) return; // it was pressed twice
+  chosen = [];
+  choose([new File([blob], sample.file, { type: sample.type, lastModified: 0 })]);
   $("text").value = sample[language];
   ask();
 }
 
+/** What can be added, and the samples of it. */
 function showSamples() {
-  $("samples").replaceChildren(...SAMPLES.filter((one) => taken.has(one.type.split("/")[0])).map((sample) => {
+  const kinds = KINDS.filter((kind) => taken?.has(kind));
+  $("add").hidden = $("how").hidden = kinds.length === 0;
+  $("how").textContent = say("how", { kinds: new Intl.ListFormat(language).format(kinds.map((kind) => say(kind))) });
+  $("files").accept = kinds.map((kind) => `${kind}/*`).join(",");
+  $("samples").replaceChildren(...SAMPLES.filter((one) => kinds.includes(one.type.split("/")[0])).map((sample) => {
     const kind = sample.type.split("/")[0];
     const shown = kind === "image" ? make("img", { src: `samples/${sample.file}`, alt: sample.file, loading: "lazy" })
       : make("span", { class: "sign", "aria-hidden": "true" }, SIGNS[kind]);
@@ -314,26 +340,23 @@ function showSamples() {
 }
 
 async function readModel() {
+  clearTimeout(again);
   let response;
   try {
     response = await fetch(at("v1/models"), { headers: withKey() });
   } catch {
+    again = setTimeout(readModel, AGAIN);
     return trouble(say("gone"));
   }
   const body = await response.json().catch(() => ({}));
-  if (response.status === 401) {
-    trouble(say("needsKey"));
-    return askForKey(readModel);
-  }
+  if (response.status === 401) return askForKey(readModel);
+  if (response.status >= 500) again = setTimeout(readModel, AGAIN);
   if (!response.ok) return trouble(sentence(body.error ?? { message: `HTTP ${response.status}` }, response.headers.get("x-request-id")));
   trouble("");
   const model = body.data[0];
   taken = new Set(model.architecture.input_modalities);
   const kinds = [...taken].map((kind) => say(kind)).join(", ");
   $("model").textContent = `${model.id} · ${say("takes", { kinds })}`;
-  const media = Object.keys(KINDS).filter((kind) => taken.has(kind));
-  $("add").hidden = media.length === 0;
-  $("files").accept = media.map((kind) => `${kind}/*`).join(",");
   $("record").hidden = !(taken.has("audio") && window.isSecureContext && navigator.mediaDevices && window.MediaRecorder);
   showSamples();
 }
@@ -341,19 +364,21 @@ async function readModel() {
 function speakAll() {
   speak();
   $("text").placeholder = say("ask");
-  for (const turn of turns) {
-    if (turn.role === "user") { turn.media = new Map(turn.media); drawUser(turn); }
-  }
+  showRecord();
+  for (const turn of turns) if (turn.role === "user") drawUser(turn);
   for (const turn of turns) if (turn.role === "model" && turn.ended) { turn.drawn = []; drawModel(turn); }
   showChosen();
   showSamples();
 }
 
+/** Whether a key belongs to an input method. Safari ends the composition before it tells the key that ended it. */
+const composes = (event) => event.isComposing || event.keyCode === 229;
+
 $("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
 $("text").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); ask(); }
+  if (event.key === "Enter" && !event.shiftKey && !composes(event)) { event.preventDefault(); ask(); }
 });
-document.addEventListener("keydown", (event) => { if (event.key === "Escape" && running) running.abort(); });
+document.addEventListener("keydown", (event) => { if (event.key === "Escape" && !composes(event)) running?.abort(); });
 $("stop").addEventListener("click", () => running?.abort());
 $("record").addEventListener("click", record);
 $("files").addEventListener("change", (event) => { choose(event.target.files); event.target.value = ""; });

@@ -242,7 +242,6 @@ async function ask(path) {
   });
   if (response.ok) return response;
   if (response.status === 401) {
-    trouble(say("needsKey"));
     askForKey(look);
   } else {
     trouble(`${path}: HTTP ${response.status}`);

@@ -4,12 +4,14 @@
 const WORDS = {
   en: {
     status: "Status", chat: "Chat", fresh: "New chat", welcome: "Show it something, and ask.",
-    how: "Drop, paste or add pictures, clips and sounds, or take one of these:",
+    how: "Drop, paste or add {kinds}, or take one of these:",
     question: "Your question", ask: "Ask something. Enter sends, Shift+Enter starts a new line.",
     add: "Add a file", record: "Record", recording: "Stop recording", parameters: "Parameters", stop: "Stop", send: "Send",
     key: "API key (it stays in this tab)", useKey: "Use it", needsKey: "This server asks for an API key.",
-    retry: "Retry", edit: "Edit", copy: "Copy", copied: "Copied", copyAs: "Copy the request as", remove: "Remove", save: "Save the file",
+    wrongKey: "This server does not know this API key.", noKey: "An API key has letters, digits and signs of ASCII only.",
+    retry: "Retry", edit: "Edit", copied: "Copied", copyAs: "Copy the request as", remove: "Remove", save: "Save the file",
     select: "Select and copy:", answered: "Answer:", you: "You", model: "Model", noAnswer: "(no words)",
+    untold: "the next questions leave this one out", thoughts: "Thoughts",
     notTaken: "{name}: this model does not take {kind}.", unknownKind: "{name}: this is no picture, clip or sound.",
     gone: "The server cannot be reached.", broke: "The answer broke off: the server ended the connection.",
     stopped: "stopped", length: "cut at the limit of tokens", field: "field", request: "request", wait: "in {n} s again",
@@ -28,12 +30,14 @@ const WORDS = {
   },
   zh: {
     status: "状态", chat: "对话", fresh: "新对话", welcome: "给它看点什么，然后提问。",
-    how: "拖入、粘贴或添加图片、视频和声音，或点一个例子：",
+    how: "拖入、粘贴或添加{kinds}，或点一个例子：",
     question: "你的问题", ask: "请提问。回车发送，Shift+回车换行。",
     add: "添加文件", record: "录音", recording: "停止录音", parameters: "参数", stop: "停止", send: "发送",
     key: "API 密钥（只留在此标签页）", useKey: "使用", needsKey: "此服务器需要 API 密钥。",
-    retry: "重试", edit: "编辑", copy: "复制", copied: "已复制", copyAs: "复制请求为", remove: "移除", save: "保存文件",
+    wrongKey: "此服务器不认识这个 API 密钥。", noKey: "API 密钥只含 ASCII 字母、数字和符号。",
+    retry: "重试", edit: "编辑", copied: "已复制", copyAs: "复制请求为", remove: "移除", save: "保存文件",
     select: "请选中并复制：", answered: "回答：", you: "你", model: "模型", noAnswer: "（没有文字）",
+    untold: "之后的提问不含这一问", thoughts: "思考过程",
     notTaken: "{name}：此模型不接受{kind}。", unknownKind: "{name}：这不是图片、视频或声音。",
     gone: "无法连接服务器。", broke: "回答中断：服务器关闭了连接。",
     stopped: "已停止", length: "到达长度上限", field: "字段", request: "请求", wait: "{n} 秒后可重试",
@@ -85,12 +89,15 @@ function withKey(headers = {}) {
   return key ? { ...headers, Authorization: `Bearer ${key}` } : headers;
 }
 
-/** Show the field for a key where the server asked for one; `then` runs when there is one. */
+/** Say that the server asked for a key and show the field for it; `then` runs when there is one that a header can hold. */
 function askForKey(then) {
   const field = document.getElementById("key");
+  trouble(say(sessionStorage.getItem(KEY) ? "wrongKey" : "needsKey"));
   document.getElementById("keys").hidden = false;
   document.getElementById("take-key").onclick = () => {
-    sessionStorage.setItem(KEY, field.value.trim());
+    const key = field.value.trim();
+    if (!/^[!-~]+$/.test(key)) return trouble(say("noKey"));
+    sessionStorage.setItem(KEY, key);
     document.getElementById("keys").hidden = true;
     then();
   };
