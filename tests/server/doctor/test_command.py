@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from configs.serve import Device, ServeConfig
+from configs.serve import GIB, Device, ServeConfig
+from configs.settings import REPO, load_config
 from server.doctor.command import doctor, examine, look
-from server.doctor.machine import Card
+from server.doctor.machine import Card, DiskSpace
 from server.doctor.report import as_json, as_lines, as_table
 from tests.server.doctor.trees import CONFIG, refusing, status, whole, with_variables, write
 
@@ -31,6 +32,26 @@ def test_a_whole_machine_lacks_nothing(tmp_path: Path) -> None:
         "rights", "card", "health", "chip", "NPU memory", "operators", "variables", "shared memory", "open files",
         "locked memory", "NUMA", "temporary files", "port",
     ]  # fmt: skip
+
+
+def test_the_first_hour_shows_what_a_right_card_shows(tmp_path: Path) -> None:
+    """Row by row, in both languages: in the image, on a host with eight nodes."""
+    machine = whole(tmp_path)
+    (tmp_path / "dev/davinci1").unlink()
+    write(tmp_path, "/proc/self/status", status(1000, uid=1000, capabilities=2).replace("0-23", "0-191"))
+    for n in range(8):
+        write(tmp_path, f"/sys/devices/system/node/node{n}/cpulist", f"{24 * n}-{24 * n + 23}\n")
+    write(tmp_path, "/usr/local/dcmi/libdcmi.so", "")
+    path = f"{machine.variables['LD_LIBRARY_PATH']}:/usr/local/dcmi"
+    machine = replace(machine, disk_space=lambda path: DiskSpace(total=5 * GIB, free=5 * GIB))
+    image = {"PROFILE": "atlas", "DEVICE": "npu", "HOST": "0.0.0.0", "URL_FILE": "/tmp/pixelferry.url"}
+    found = examine(
+        with_variables(machine, {"LD_LIBRARY_PATH": path}),
+        load_config([], {f"PIXELFERRY_{name}": value for name, value in image.items()}),
+    )
+    rows = [f"    {line}" for line in as_table(found, "npu").splitlines()[1:]]
+    for page in ("npu.md", "npu.zh.md"):
+        assert "\n".join(rows) in (REPO / "docs" / page).read_text(encoding="utf-8"), "\n".join(rows)
 
 
 def test_a_server_of_several_ranks_is_looked_at_for_them(tmp_path: Path) -> None:
