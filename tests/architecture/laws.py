@@ -210,8 +210,38 @@ def wide_prose(root: Path) -> list[str]:
     ]
 
 
+def dead_links(root: Path) -> list[str]:
+    """Links of the pages that lead to no file of the tree, or to no heading of a page."""
+    pages = {path: path.read_text(encoding="utf-8") for name in PAGES for path in sorted(root.glob(name))}
+    anchors = {path: _anchors(text) for path, text in pages.items()}
+    found = []
+    for path, text in pages.items():
+        for number, line in _outside_code(text):
+            for name, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", re.sub(r"`[^`]*`", "", line)):
+                file = (path.parent / name).resolve() if name else path
+                if not file.exists() or (anchor and anchor not in anchors.get(file, {anchor})):
+                    found.append(f"{path.relative_to(root).as_posix()}:{number}: {name}#{anchor}")
+    return found
+
+
+def _anchors(page: str) -> set[str]:
+    """Of its headings, by GitHub's rule (html-pipeline's TableOfContentsFilter): lower case; letters, digits, _ and -
+    alone; a - for each blank; -1, -2 and so on behind what is there already.
+    """
+    headings = [line.strip("# ") for _, line in prose(page) if re.match(r"#{1,6} ", line)]
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    return {f"{one}-{n}" if (n := plain[:i].count(one)) else one for i, one in enumerate(plain)}
+
+
 def prose(page: str) -> Iterator[tuple[int, str]]:
     """Number and text of every line of a page that is neither code nor a table; headings without their links."""
+    for number, line in _outside_code(page):
+        text = line.strip()
+        if not text.startswith("|"):
+            yield number, re.sub(r"\]\([^)]*\)", "]", line) if text.startswith("#") else line
+
+
+def _outside_code(page: str) -> Iterator[tuple[int, str]]:
     fence, after_blank, in_code, in_list = "", True, False, False
     for number, line in enumerate(page.splitlines(), 1):
         text = line.strip()
@@ -224,8 +254,8 @@ def prose(page: str) -> Iterator[tuple[int, str]]:
             # A blank line and four blanks begin code, except in a list, where they go on with an item.
             in_code = line.startswith("    ") and (in_code or (after_blank and not in_list))
             in_list = bool(_MARKER.match(line)) or (in_list and line.startswith(" "))
-            if not in_code and not text.startswith("|"):
-                yield number, re.sub(r"\]\([^)]*\)", "]", line) if text.startswith("#") else line
+            if not in_code:
+                yield number, line
         after_blank = not text
 
 

@@ -57,6 +57,11 @@ PLANTS: list[tuple[Law, str, str]] = [
     (laws.wide_prose, "docs/a.md", f"```\n{WIDE}\n```\n\n- {WIDE}\n"),
     (laws.wide_prose, "CONTRIBUTING.md", f"Short.\n    {WIDE}\n"),
     (laws.wide_prose, "CHANGELOG.md", f"- See `{WIDE}`\n"),
+    (laws.dead_links, "README.md", "[A page](docs/gone.md)\n"),
+    (laws.dead_links, "docs/a.md", "# One\n\n| [that](#two) |\n"),
+    (laws.dead_links, "docs/a.md", "[`it`](linked.md#the-map-2)\n"),
+    (laws.dead_links, "docs/a.md", "```\n# One\n```\n\n- a wrapped\n  link](#one)\n"),
+    (laws.dead_links, "README.zh.md", "## 与其他服务器\n\n[与](#与其他服务器对比)\n"),
 ]
 CLEAN = {
     "model/registry.py": REGISTRY,
@@ -74,6 +79,9 @@ CLEAN = {
     "tests/server/test_a.py": '"""Doc."""\n',
     "README.md": f"# [Pages](https://host/{'page/' * 20})\n\n{WIDE[:-1]}\n\n    {WIDE}\n\n    {WIDE}\n",
     "docs/adr/fine.md": f"| {WIDE} |\n\n```text\n{WIDE}\n```\n\n- `{WIDE}`\n- https://host/{'page/' * 20}\n",
+    "docs/linked.md": "# The [Map](https://a.b)\n\n## The `map`\n\n## 与其他服务器对比: a_b, c/d\n\n[1](#the-map)\n"
+    "[2](#the-map-1) [3](#与其他服务器对比-a_b-cd) [4](../README.md) [5](../server/fine.py) `[6](#gone)`\n\n"
+    "    [7](#gone)\n",
     "server/fine.py": f'"""Doc."""\ndef f():\n{LONG_BODY[: -len("    x = 59" + chr(10))]}',
 }
 LAWS = list(dict.fromkeys(law for law, _, _ in PLANTS))
