@@ -84,6 +84,14 @@ def test_nobody_but_keda_says_how_many_pods_there_are(name: str) -> None:
 
 
 @needs_kubectl
+@pytest.mark.parametrize(("name", "profile"), list(zip(OVERLAYS, ("atlas", "cpu"), strict=True)))
+def test_a_pod_more_is_asked_for_before_the_seats_are_taken(name: str, profile: str) -> None:
+    """profile: that of its image; for CPUs it is the defaults."""
+    [trigger] = objects(name)["ScaledObject", "pixelferry"]["spec"]["triggers"]
+    assert int(trigger["metadata"]["threshold"]) == load_config(["--profile", profile], {}).engine.max_seqs * 3 / 4
+
+
+@needs_kubectl
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_pods_go_one_by_one_and_with_time_to_drain(name: str) -> None:
     found = objects(name)
