@@ -150,7 +150,7 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     )] = 178_956_970
     max_pixels: Annotated[int, Setting(
         "pixels of one image or frame after resizing; caps the checkpoint's own bound, which takes its place when "
-        "absent with --device npu or cuda", 3136, 1 << 28, "pixels",
+        "absent with --device npu or cuda, or of a model that cuts pictures into tiles", 3136, 1 << 28, "pixels",
     )] = 1280 * 28 * 28
     # Not a setting: the checkpoint's own bound of a picture takes the place of a lower one, or only one that has tiles.
     own_pixels: Literal["never", "tiles", "always"] = "tiles"
