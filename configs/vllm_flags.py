@@ -131,7 +131,7 @@ FLAGS: tuple[VllmFlag, ...] = (
         "--max-log-len",
     ),
     *_not_needed("the page of /docs is fetched from nowhere", "--disable-fastapi-docs", "--enable-offline-docs"),
-    *_not_needed("memory is measured at start in any case", "--skip-mm-profiling"),
+    *_not_needed("an NPU's memory is measured at start; a CPU measures nothing", "--skip-mm-profiling"),
     *_not_needed("the vocabulary is always loaded", "--skip-tokenizer-init"),
     *_not_needed("what a page of an allowed origin may send is fixed", "--allowed-methods", "--allowed-headers"),
     *_absent(
@@ -141,7 +141,7 @@ FLAGS: tuple[VllmFlag, ...] = (
         "--data-parallel-hybrid-lb", "--data-parallel-external-lb", "--data-parallel-supervisor-port",
         "--decode-context-parallel-size", "-dcp", "--prefill-context-parallel-size", "-pcp", "--enable-expert-parallel",
         "-ep", "--distributed-executor-backend", "--nnodes", "-n", "--node-rank", "-r", "--master-addr",
-        "--master-port", "--headless", "--mm-encoder-tp-mode", "--disable-custom-all-reduce", "--worker-cls",
+        "--master-port", "--headless", "--disable-custom-all-reduce", "--worker-cls",
         "--enable-eplb", "--eplb-config", "--enable-dbo", "--all2all-backend", "-dph", "-dpe", "-dpm",
         "--data-parallel-multi-port-external-lb", "--dp-supervisor-probe-interval-s",
         "--dp-supervisor-probe-timeout-s", "--dp-supervisor-probe-failure-threshold", "--dp-sync-interval",
@@ -160,6 +160,7 @@ FLAGS: tuple[VllmFlag, ...] = (
         "--enable-mamba-shared-prefix-checkpoint", "--use-replayssm", "--replayssm-buffer-len",
         "--gdn-prefill-backend", "--kda-prefill-backend", "--kda-decode-backend", "--sparse-indexer-topk-backend",
         "--swa-bounded-replay", "--disable-hybrid-kv-cache-manager", "--engram-config", "--diffusion-config", "-dc",
+        "--kv-sharing-fast-prefill",
     ),
     *_absent(
         _SPLIT, "--kv-transfer-config", "--kv-events-config", "--ec-transfer-config", "--ec-manager-config",
@@ -184,10 +185,11 @@ FLAGS: tuple[VllmFlag, ...] = (
     ),
     *_ours("--prefix-cache on or off; it is on", "--enable-prefix-caching", "--no-enable-prefix-caching"),
     *_not_needed("blocks are named by SHA-256", "--prefix-caching-hash-algo"),
-    *_absent(
-        "of processed media nothing is kept", "--kv-sharing-fast-prefill", "--mm-processor-cache-gb",
-        "--mm-processor-cache-type", "--disable-mm-preprocessor-cache",
+    *_ours(
+        "--encoder-cache on or off, and --embedding-mib: encoder outputs are kept, not what they were made of",
+        "--mm-processor-cache-gb", "--mm-processor-cache-type", "--disable-mm-preprocessor-cache",
     ),
+    *_ours("--encoder-parallel; data is the default", "--mm-encoder-tp-mode"),
     *_not_needed("llguidance holds every form", "--guided-decoding-backend", "--structured-outputs-config"),
     *_not_needed(
         "a model's family says how it calls tools", "--enable-auto-tool-choice", "--tool-call-parser",
@@ -221,7 +223,7 @@ FLAGS: tuple[VllmFlag, ...] = (
         "--disable-sliding-window",
     ),
     *_absent("TLS is plain; a proxy in front does more", "--ssl-ca-certs", "--ssl-cert-reqs", "--ssl-ciphers"),
-    *_absent("a new certificate needs a restart", "--enable-ssl-refresh"),
+    *_not_needed("a SIGHUP reads certificate and keys again", "--enable-ssl-refresh"),
     *_absent("it listens on a TCP port", "--uds"),
     *_absent("a web page sends no cookie or key by itself", "--allow-credentials"),
     *_absent(

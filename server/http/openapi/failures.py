@@ -26,7 +26,7 @@ FAILURES: Mapping[int, tuple[str, Mapping[str, str]]] = {
             "media_fetch_failed": "a medium could not be fetched from its URL",
             "media_too_costly": "a medium announces more work than its bytes can hold",
             "media_too_large": "a medium is larger than a bound of this server",
-            "media_url_forbidden": "nothing is fetched from there (`--media-urls`)",
+            "media_url_forbidden": "nothing is fetched from there (`--allowed-media-domain`)",
             "route_not_supported": "OpenAI has the route, this server has not",
             "structured_output": "the answer cannot be held to its form",
             "too_many_parts": "more turns, parts, frames and calls than the model has room for",

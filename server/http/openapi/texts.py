@@ -57,7 +57,7 @@ class TokenIds(BodyFields):
 COMPLETIONS = DescribedRoute(
     path="/v1/completions", methods=("POST",), tag="texts", summary="Texts, continued without a template",
     told="OpenAI's older form. The choices of prompt i are n i to n i + n - 1.",
-    body=TextCompletionRequest, answer=TextCompletion, events=TextCompletion, timed=True, may_miss=True,
+    body=TextCompletionRequest, answer=TextCompletion, events=TextCompletion, may_miss=True,
     examples={
         "a text": {"prompt": "The picture shows", "max_tokens": 8, "temperature": 0},
         "two texts, as a stream": {"prompt": ["One", "Two"], "max_tokens": 4, "stream": True},

@@ -129,7 +129,7 @@ FIELDS: tuple[VllmField, ...] = (
     *_ignored(_PROMPT, "reasoning_effort"),
     *_ignored("truncate_prompt_tokens is refused", "truncation_side"),
     *_ignored("the vocabularies here write nothing between tokens", "spaces_between_special_tokens"),
-    *_ignored("requests are taken in their order", "priority", "service_tier"),
+    *_ignored("clients take turns", "priority", "service_tier"),
     *_ignored("what is kept is found by its content; cache_salt says who shares it", "prompt_cache_key"),
     *_ignored("the answer's id is the server's; X-Request-Id gives the client's own", "request_id"),
     *_ignored(_LABEL, "session_id", "user", "safety_identifier", "metadata", "store"),

@@ -80,7 +80,7 @@ LATENCIES = {
     "itl": "between two events that carry content; an event may hold several tokens, so this is not tpot",
     "e2el": "last event that carries content or a finish reason - sent; usage and [DONE] do not count",
     "wait": "sent - due: how late this client was, or how long a bound on its requests in flight held it back",
-    "queue": "the server's own word: from a prepared prompt to a place in the engine",
+    "queue": "the server's own word: from a prepared prompt to its first step in the engine",
 }
 # Figures of a step that are one number each.
 SCALARS = (
