@@ -32,7 +32,12 @@ class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installe
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """One rank for each replica, the best first."""
+        """One rank for each replica, the best first.
+
+        Where none takes the request, Serve asks again. Unless it is told to, it sleeps in none of its rounds.
+        """
+        if pending_request is not None:
+            pending_request.routing_context.should_backoff = True
         request = pending_request.args[0] if pending_request is not None and pending_request.args else None
         usable = {name_of(replica.replica_id): replica for replica in ready(candidate_replicas)}
         digest = b""

@@ -50,7 +50,8 @@ def chosen(router: Any, request: object, replicas: list[Any] | None = None) -> l
 
 def pending_of(*args: object) -> Any:
     """As Serve's PendingRequest: a new future each time that it is tried."""
-    return SimpleNamespace(args=list(args), future=asyncio.get_running_loop().create_future())
+    future = asyncio.get_running_loop().create_future()
+    return SimpleNamespace(args=list(args), future=future, routing_context=SimpleNamespace(should_backoff=False))
 
 
 async def names_of(router: Any, pending: Any, replicas: list[Any]) -> list[str]:

@@ -1,0 +1,119 @@
+"""Serve's own loop around the router: how a request waits that no replica may take, and who waits with it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deploy.ray.forwarding import ForwardedRequest
+from tests.deploy.ray.test_router import Id, asked
+
+pytestmark = pytest.mark.ray
+MOST = 5
+TOO_OFTEN = 1000  # a loop that never sleeps ends here; else nothing would end it
+
+
+class Replica(SimpleNamespace):
+    """As Serve's RunningReplica: it says how many requests it has, and counts how often it is asked."""
+
+    def __init__(self, name: str, n_running: int = 0) -> None:
+        super().__init__(replica_id=Id(name), routing_stats={}, max_ongoing_requests=MOST)
+        self.n_running = n_running
+        self.n_asked = 0
+
+    async def get_queue_len(self, deadline_s: float) -> int:
+        self.n_asked += 1
+        return self.n_running
+
+
+Life = Callable[[Any], Awaitable[None]]
+
+
+@pytest.fixture
+def live() -> Callable[[Life], None]:
+    """Runs a test's life of one router as Serve makes it."""
+    pytest.importorskip("ray", reason="run by `make test-ray`")
+    from ray.serve._private.common import DeploymentHandleSource, DeploymentID
+
+    from deploy.ray.router import ContentRouter
+
+    class Counted(ContentRouter):
+        n_chosen = 0
+
+        async def choose_replicas(self, *args: Any, **given: Any) -> Any:
+            self.n_chosen += 1
+            assert self.n_chosen < TOO_OFTEN, "it never sleeps"
+            return await super().choose_replicas(*args, **given)
+
+    async def life_of(life: Life) -> None:
+        router = Counted(
+            DeploymentID("Replica", "app"), DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=True
+        )
+        router.initialize_state(64)
+        await life(router)
+
+    return lambda life: asyncio.run(life_of(life))
+
+
+def pending(request: ForwardedRequest, number: int = 0) -> Any:
+    from ray.serve._private.common import RequestMetadata
+    from ray.serve.request_router import PendingRequest
+
+    return PendingRequest(args=[request], kwargs={}, metadata=RequestMetadata(f"{number}", f"{number}"))
+
+
+async def taken(router: Any, request: ForwardedRequest, number: int = 0) -> str:
+    """The name of the replica that gets it."""
+    replica = await router._choose_replica_for_request(pending(request, number))
+    return str(replica.replica_id.unique_id)
+
+
+def test_the_loop_sleeps_while_nobody_but_the_failed_one_is_there(live: Any) -> None:
+    async def life(router: Any) -> None:
+        router.update_replicas([Replica("r1")])
+        ranks = router._choose_replicas_with_backoff(pending(asked(avoid="r1")))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(anext(ranks), 0.5)
+        assert 2 < router.n_chosen < 9, "after 0, 25, 75, 175, 375 ms"
+
+    live(life)
+
+
+def test_what_waits_for_another_replica_gets_it_once_it_comes(live: Any) -> None:
+    async def life(router: Any) -> None:
+        router.update_replicas([Replica("r1")])
+        waiting = asyncio.create_task(taken(router, asked(avoid="r1")))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        router.update_replicas([Replica("r1"), Replica("r2")])
+        assert await asyncio.wait_for(waiting, 5) == "r2"
+
+    live(life)
+
+
+def test_what_waits_ends_when_its_client_leaves(live: Any) -> None:
+    async def life(router: Any) -> None:
+        router.update_replicas([Replica("r1")])
+        waiting = asyncio.create_task(taken(router, asked(avoid="r1")))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await asyncio.sleep(0)
+        assert router.curr_num_routing_tasks == router.num_routing_tasks_in_backoff == 0
+
+    live(life)
+
+
+def test_replicas_that_are_full_are_asked_from_time_to_time(live: Any) -> None:
+    async def life(router: Any) -> None:
+        replicas = [Replica("r1", MOST), Replica("r2", MOST)]
+        router.update_replicas(replicas)
+        waiting = asyncio.create_task(taken(router, asked()))
+        await asyncio.sleep(0.5)
+        assert not waiting.done() and all(replica.n_asked < 10 for replica in replicas)
+        replicas[1].n_running -= 1
+        assert await asyncio.wait_for(waiting, 5) == "r2"
+
+    live(life)
