@@ -29,6 +29,12 @@ class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installe
         # Of a burst none is accepted before the last has chosen; what is tried again has another future.
         self._chosen: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
 
+    @property
+    def max_num_routing_tasks(self) -> int:
+        """Requests that Serve routes at once: not two for each replica, or two that wait for another one stop all."""
+        most: int = self.max_num_routing_tasks_cap
+        return most
+
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:

@@ -106,6 +106,21 @@ def test_what_waits_ends_when_its_client_leaves(live: Any) -> None:
     live(life)
 
 
+def test_what_waits_for_another_replica_holds_up_nobody(live: Any) -> None:
+    """Of itself Serve routes two requests at once for each replica that there is; these would be those."""
+
+    async def life(router: Any) -> None:
+        router.update_replicas([Replica("r1")])
+        waiting = [asyncio.create_task(taken(router, asked(avoid="r1"), n)) for n in range(1, 9)]
+        await asyncio.sleep(0.1)
+        assert await asyncio.wait_for(taken(router, asked()), 2) == "r1"
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+
+    live(life)
+
+
 def test_replicas_that_are_full_are_asked_from_time_to_time(live: Any) -> None:
     async def life(router: Any) -> None:
         replicas = [Replica("r1", MOST), Replica("r2", MOST)]
