@@ -26,7 +26,7 @@ class ForwardedRequest:
     body: bytes = b""
     digest: bytes = b""  # of what a replica may have cached; b"": any replica is as good
     avoid: str = ""  # the replica that failed it
-    n_others: int = -1  # replicas beside that one, as the router saw them last; -1: it has not looked
+    n_others: int = -1  # beside that one or, of a first try, the one that gets it; -1: the router has not looked
 
 
 @dataclass(frozen=True, slots=True)

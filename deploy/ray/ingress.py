@@ -131,24 +131,23 @@ class Ingress:
         except FirstFailed as caught:
             failed = caught
         self._metrics.retried()
-        if request.n_others != 0 or failed.head is None:
-            second = replace(request, avoid=failed.replica or request.avoid)
-            try:
-                await self._once(second, answer, SECOND_SECONDS, retry=False)
-                return
-            except FirstFailed as caught:
-                failed = caught if caught.head is not None or failed.head is None else failed
+        second = replace(request, avoid=failed.replica or request.avoid)
+        try:
+            await self._once(second, answer, SECOND_SECONDS, retry=False)
+            return
+        except FirstFailed as caught:
+            failed = caught if caught.head is not None or failed.head is None else failed
         await answer.fail(failed)
 
     async def _once(self, request: ForwardedRequest, answer: ForwardedAnswer, seconds: float, *, retry: bool) -> None:
-        """Raises FirstFailed as long as the answer has not begun; a body that breaks off raises ReplicaFailed."""
+        """Raises FirstFailed as long as the answer has not begun, with `retry` for an error that another may avoid."""
         taken_by = ""
         async with aclosing(self._replicas.forward(request)) as pieces:
             try:
                 taken_by = await _taken(pieces, seconds)
                 head = await anext(pieces)
                 assert isinstance(head, Head)
-                await answer.take(taken_by, head, pieces, retry=retry)
+                await answer.take(taken_by, head, pieces, retry=retry and request.n_others != 0)
             except ReplicaFailed as failure:
                 if answer.begun:
                     await answer.break_off()

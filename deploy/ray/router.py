@@ -49,7 +49,7 @@ class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installe
         digest = b""
         if isinstance(request, ForwardedRequest):
             usable.pop(request.avoid, None)
-            request.n_others = len(usable)
+            request.n_others = len(usable) - (0 if request.avoid else 1)
             digest = request.digest if self._by_content else b""
         chosen = Counter(self._chosen.values())
         in_flight = {name: self._in_flight[name] + chosen[name] for name in usable}

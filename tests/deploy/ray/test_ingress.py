@@ -74,6 +74,10 @@ def test_the_second_word_is_the_last_one() -> None:
     assert (both.status, code(both)) == (503, "replica_died")
     alone = FakeReplicas(("r1", failing), n_others=0)
     assert code(run(alone)) == "engine_died" and len(alone.asked) == 1, "nobody else could answer"
+    stream: list[Step] = [Head(200, SSE), COMMENT, b'data: {"error":{}}\n\n', b"data: [DONE]\n\n"]
+    assert run(FakeReplicas(("r1", stream), n_others=0)).body == b"".join(
+        one for one in stream if isinstance(one, bytes)
+    )
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 413, 429])

@@ -1,13 +1,14 @@
 """Serve's own loop around the router: how a request waits that no replica may take, and who waits with it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from deploy.ray.forwarding import ForwardedRequest
+from deploy.ray.forwarding import ForwardedRequest, Head, Piece
+from tests.deploy.ray.fake_replicas import JSON, Exchange, FakeReplicas, ingress_over
 from tests.deploy.ray.test_router import Id, asked
 
 pytestmark = pytest.mark.ray
@@ -130,5 +131,34 @@ def test_replicas_that_are_full_are_asked_from_time_to_time(live: Any) -> None:
         assert not waiting.done() and all(replica.n_asked < 10 for replica in replicas)
         replicas[1].n_running -= 1
         assert await asyncio.wait_for(waiting, 5) == "r2"
+
+    live(life)
+
+
+class Routed(FakeReplicas):
+    """Whoever the router names answers what stands in the script, and the request says what the router noted."""
+
+    def __init__(self, router: Any, *scripts: Any) -> None:
+        super().__init__(*scripts)
+        self._router = router
+
+    async def forward(self, request: ForwardedRequest) -> AsyncGenerator[Piece, None]:
+        name = await taken(self._router, request, len(self.asked))
+        self._n_others = request.n_others
+        async for piece in super().forward(request):
+            yield name if isinstance(piece, str) else piece
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_an_error_of_the_only_replica_is_the_answer_at_once(live: Any, others: int) -> None:
+    """Another one is asked where there is one."""
+    failing = [Head(503, [*JSON, (b"retry-after", b"5")]), b'{"error": {"code": "engine_died"}}']
+
+    async def life(router: Any) -> None:
+        router.update_replicas([Replica(f"r{n}") for n in range(1 + others)])
+        replicas = Routed(router, ("any", failing), ("any", [Head(200, JSON), b"{}"]))
+        exchange = await asyncio.wait_for(Exchange().ask(ingress_over(replicas)), 3)
+        assert (exchange.status, len(replicas.asked)) == ((200, 2) if others else (503, 1))
+        assert (b"retry-after" in exchange.headers) == (not others)
 
     live(life)
