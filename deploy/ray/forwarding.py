@@ -60,8 +60,12 @@ class Replicas(Protocol):
 
 
 def to_replica(headers: Headers, client: str, body: bytes) -> Headers:
-    """A client's headers as the server of a replica takes them: it knows itself as localhost alone."""
-    kept = [pair for pair in headers if pair[0] not in _OF_A_CONNECTION and pair[0] not in _OF_THE_WAY]
+    """A client's headers as the server of a replica takes them: it knows itself as localhost alone.
+
+    Serve's proxy leaves the blanks around a value (RFC 9110, 5.5) in it, with which nothing could be sent on.
+    """
+    dropped = _OF_A_CONNECTION | _OF_THE_WAY
+    kept = [(name, value.strip(b" \t")) for name, value in headers if name not in dropped]
     own = [(b"host", b"localhost"), (b"x-forwarded-for", client.encode("latin-1", "replace"))]
     return [*own, *kept, (b"content-length", b"%d" % len(body))] if body else [*own, *kept]
 

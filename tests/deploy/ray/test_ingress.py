@@ -30,7 +30,7 @@ def test_a_request_reaches_a_replica_as_its_client_sent_it() -> None:
     replicas = FakeReplicas(("r1", [Head(201, [*JSON, (b"date", b"now"), (b"x-request-id", b"mine")]), b"a", b"b"]))
     exchange = Exchange(
         "/v1/x%2Fy", "POST", (b"authorization", b"Bearer k"), (b"x-forwarded-for", b"9.9.9.9"),
-        (b"connection", b"close"), (b"transfer-encoding", b"chunked"),
+        (b"connection", b"close"), (b"transfer-encoding", b"chunked"), (b"x-spaced", b" a b \t"),
     )  # fmt: skip
     exchange.scope["query_string"] = b"a=1"
     run(replicas, b'{"messages":', b' [{"role": "user", "content": "hi"}]}', exchange=exchange)
@@ -41,7 +41,7 @@ def test_a_request_reaches_a_replica_as_its_client_sent_it() -> None:
     assert asked.body == b'{"messages": [{"role": "user", "content": "hi"}]}' and len(asked.digest) == 32
     assert sorted(asked.headers) == [
         (b"authorization", b"Bearer k"), (b"content-length", b"49"), (b"host", b"localhost"),
-        (b"x-forwarded-for", b"203.0.113.7"), (b"x-request-id", b"mine"),
+        (b"x-forwarded-for", b"203.0.113.7"), (b"x-request-id", b"mine"), (b"x-spaced", b"a b"),
     ]  # fmt: skip
 
 

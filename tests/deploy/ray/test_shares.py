@@ -100,3 +100,10 @@ def test_a_key_is_answered_beside_those_that_hold_every_place(url: str, name: st
 def test_a_key_that_the_server_does_not_know_is_refused(url: str) -> None:
     answer = httpx.post(f"{url}{PATH}", json={"prompt": "x"}, headers={"x-api-key": "key-9"}, timeout=60)
     assert (answer.status_code, json.loads(answer.content)["error"]["code"]) == (401, "invalid_api_key")
+
+
+def test_blanks_around_a_value_are_no_part_of_it(url: str) -> None:
+    """The parser of Serve's proxy keeps them, and the client of a replica's server sends no such value."""
+    with contextlib.closing(connected(url)) as sock:
+        say(sock, posted(PATH, {"prompt": "x", "max_tokens": 1}, f"Authorization: Bearer {KEYS[0]} ", "X-Mine: a \t"))
+        assert sock.recv(99).startswith(b"HTTP/1.1 200 ")
