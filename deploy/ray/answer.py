@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import AsyncGenerator
+from typing import Any
 
+import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Scope, Send
 
@@ -51,7 +53,7 @@ class ForwardedAnswer:
         if retry and head.status in RETRIED:
             raise FirstFailed(replica, head, await _whole(pieces))
         if self._started and not head.streams:
-            await self._end(b"data: %b\n\n" % await _whole(pieces))
+            await self._end(self._event(msgspec.json.decode(await _whole(pieces))))
             return
         self.streams = head.streams
         async for chunk in pieces:
@@ -74,19 +76,19 @@ class ForwardedAnswer:
         if failed.head is None:
             refusal = replica_died() if failed.replica else no_replica()
             if self._started:
-                await self._end(self._event(refusal))
+                await self._end(self._own_event(refusal))
             else:
                 await self.say(error_response(refusal, context_of(self._scope).id))
         elif failed.head.streams or not self._started:
             await self._start(failed.head)
             await self._end(failed.body)
         else:
-            await self._end(b"data: %b\n\n" % failed.body)
+            await self._end(self._event(msgspec.json.decode(failed.body)))
 
     async def break_off(self) -> None:
         """End what has begun: a stream by its error event; of another answer the rest is missing, so it is cut."""
         if self.streams:
-            await self._end(self._event(replica_died()))
+            await self._end(self._own_event(replica_died()))
 
     async def say(self, response: Response) -> None:
         """The ingress's own answer."""
@@ -107,14 +109,17 @@ class ForwardedAnswer:
             message["headers"] = [*message["headers"], MARK]
         await self._send(message)
 
-    def _event(self, refusal: Refusal) -> bytes:
-        """As the route's streams end with an error."""
-        body = in_dialect(body_of(refusal, context_of(self._scope).id), status_of(refusal), self._scope)
+    def _own_event(self, refusal: Refusal) -> bytes:
+        """The ingress's own error."""
+        return self._event(in_dialect(body_of(refusal, context_of(self._scope).id), status_of(refusal), self._scope))
+
+    def _event(self, body: dict[str, Any]) -> bytes:
+        """As the route's streams end with an error. body: of the same error as a whole answer of the route."""
         if self._scope["path"] != RESPONSES:
             return data(body)
         error = body["error"]
-        told = {"code": error["code"], "message": error["message"], "param": error["param"], "error": error}
-        return data({"type": "error", "sequence_number": self._n_events, **told})
+        told = {"code": error["code"] or error["type"], "message": error["message"], "param": error["param"]}
+        return data({"type": "error", "sequence_number": self._n_events, **told, "error": error})
 
 
 def replica_died() -> Refusal:

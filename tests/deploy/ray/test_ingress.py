@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -107,12 +108,28 @@ def test_another_answer_that_has_begun_is_cut() -> None:
     assert (exchange.status, exchange.body, exchange.whole) == (200, b'{"half":', False)
 
 
-def test_behind_comments_an_error_is_an_event() -> None:
-    """The 200 is out."""
-    replicas = FakeReplicas(
-        ("r1", [Head(200, SSE), COMMENT, DEAD]), ("r2", [Head(429, JSON), b'{"error":{"code":"q"}}'])
-    )
-    assert run(replicas).body == COMMENT + b'data: {"error":{"code":"q"}}\n\n'
+@pytest.mark.parametrize(
+    ("path", "event"),
+    [
+        ("/v1/chat/completions", {}),
+        ("/v1/messages", {"type": "error", "request_id": "mine"}),
+        ("/v1/responses", {"type": "error", "sequence_number": 0, "code": "queue_full", "message": "m", "param": None}),
+    ],
+)
+def test_behind_comments_an_error_is_an_event_of_its_route(path: str, event: dict[str, Any]) -> None:
+    """The 200 is out. A replica's whole answer is told as its stream would tell it."""
+    replica = {key: event[key] for key in ("type", "request_id") if "request_id" in event}
+    error = {"message": "m", "type": "rate_limit_error", "param": None, "code": "queue_full"}
+    full: list[Step] = [Head(429, JSON), json.dumps({**replica, "error": error}).encode()]
+    dying: list[Step] = [Head(200, SSE), COMMENT, DEAD]
+    for scripts in ((dying, full), ([Head(503, JSON), full[1]], dying)):
+        exchange = run(FakeReplicas(("r1", scripts[0]), ("r2", scripts[1])), exchange=Exchange(path))
+        comment, named, told, end = re.split(rb"(event: error\n|)data: (.*)\n\n", exchange.body)
+        assert (comment, bool(named), end) == (COMMENT, bool(event), b"") and exchange.whole
+        assert json.loads(told) == {**event, "error": error}
+
+
+def test_behind_comments_the_ingress_says_itself_that_nobody_answers() -> None:
     nobody = run(FakeReplicas(("r1", [Head(200, SSE), COMMENT, DEAD]), ("", [])))
     assert nobody.body.startswith(COMMENT + b"data: ") and nobody.whole
 
