@@ -6,9 +6,7 @@ import httpcore2
 from ray import serve
 
 from deploy.ray.forwarding import ForwardedRequest, Head, Piece, ReplicaFailed
-from deploy.ray.server_process import SILENT_SECONDS, ServerProcess, lowered, start
-
-LOST = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
+from deploy.ray.server_process import LOST, SILENT_SECONDS, ServerProcess, lowered, start
 
 
 class Replica:
@@ -60,8 +58,8 @@ class Replica:
         return {"ready": await self._server.answers(b"/health/ready", SILENT_SECONDS)}
 
     async def check_health(self) -> None:
-        """Raises ServerEnded: Serve then starts another replica. A server that lives mends its own children."""
-        self._server.check_alive()
+        """Raises ServerEnded: Serve then starts another replica. A server that answers mends its own children."""
+        await self._server.check_live()
 
     async def __del__(self) -> None:
         """Serve awaits it once no request runs here any more, and before it kills this process."""

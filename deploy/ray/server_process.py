@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,13 +19,16 @@ from shm import default_root
 
 LOOK_SECONDS = 3.0  # for an answer that needs no work
 SILENT_SECONDS = 8.0  # without one a server hangs; sooner it may only be busy
+HUNG_SECONDS = 60.0  # without one it is given up
 POLL_SECONDS = 0.1
 IDLE_SECONDS = 5.0  # a connection is kept: less than the load test waits before it counts what a server holds
+LOST = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)  # no answer, or half of one
 OURS = ("--host", "--port", "--url-file", "--shm-root", "--parent-descriptor", "--ssl-certfile", "--ssl-keyfile")
+LOCAL: Headers = [(b"host", b"localhost")]
 
 
 class ServerEnded(RuntimeError):
-    """The server of this replica ended by itself; its own last line says why."""
+    """The server of this replica ended by itself, and its own last line says why; or it hung."""
 
 
 class ServerProcess:
@@ -36,6 +40,7 @@ class ServerProcess:
         self._directory = directory
         self._url_file = Path(directory.name, "url")
         self._origin = ("", 0)
+        self._silent_since: float | None = None  # the first question of those that it left without an answer
         self.connections = httpcore2.AsyncConnectionPool(max_connections=None, keepalive_expiry=IDLE_SECONDS)
 
     @property
@@ -62,11 +67,31 @@ class ServerProcess:
         if (code := self._process.poll()) is not None:
             raise ServerEnded(f"the server of this replica ended with {code}")
 
+    async def check_live(self) -> None:
+        """Raise ServerEnded where it does not run any more, or gives no answer for HUNG_SECONDS.
+
+        That one is killed: it may hear no other signal, and would keep its card. Its children see its end.
+        """
+        self.check_alive()
+        if self._origin[1] == 0:
+            return  # it starts
+        try:
+            await self.get(b"/health/live", LOCAL, LOOK_SECONDS)
+        except LOST:
+            now = time.monotonic()
+            if self._silent_since is None:
+                self._silent_since = now
+            if now - self._silent_since < HUNG_SECONDS:
+                return
+            self._process.kill()
+            raise ServerEnded(f"the server of this replica gave no answer for {HUNG_SECONDS:.0f} s") from None
+        self._silent_since = None
+
     async def answers(self, target: bytes, seconds: float = LOOK_SECONDS) -> bool:
         """Whether a GET is a 200 by then."""
         try:
-            head, _ = await self.get(target, [(b"host", b"localhost")], seconds)
-        except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException):
+            head, _ = await self.get(target, LOCAL, seconds)
+        except LOST:
             return False
         return head.status == 200
 

@@ -1,16 +1,21 @@
 """A replica's own server: ready when it says so, drained at its end, and gone with whoever held it."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from configs.settings import REPO
+from deploy.ray import server_process as module
 from deploy.ray.forwarding import Head
 from deploy.ray.server_process import ServerEnded, ServerProcess, start
 from shm import default_root
@@ -37,10 +42,10 @@ def test_it_serves_until_it_is_told_to_end() -> None:
         await server.ready()
         assert root.exists() and await server.answers(b"/health/live") and not await server.answers(b"/nowhere")
         answer = await server.get(b"/v1/models", [(b"host", b"localhost")])
-        server.check_alive()
+        await server.check_live()
         await server.end()
         with pytest.raises(ServerEnded, match="ended with 0"):
-            server.check_alive()
+            await server.check_live()
         return answer
 
     head, body = asyncio.run(life())
@@ -69,24 +74,88 @@ def test_it_is_gone_with_its_holder(ranks: int) -> None:
     until("and their memory", lambda: not Path(f"{default_root()}-held{holder.pid}").exists(), 20)
 
 
-def test_a_busy_server_may_take_its_time() -> None:
-    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        await asyncio.sleep(0.3)
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+class FakeServer:
+    """Answers each question after so many seconds; its process does nothing."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(self.seconds)
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         writer.close()
 
-    async def life() -> list[bool]:
-        listener = await asyncio.start_server(slow, "127.0.0.1", 0)
+    @contextlib.asynccontextmanager
+    async def started(self) -> AsyncIterator[ServerProcess]:
+        """Not ready yet."""
+        listener = await asyncio.start_server(self._answer, "127.0.0.1", 0)
         server = ServerProcess(subprocess.Popen(["sleep", "60"]), os.dup(1), tempfile.TemporaryDirectory())
         Path(server._directory.name, "url").write_text(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
-        await server.ready()
-        found = [await server.answers(b"/health/ready", seconds) for seconds in (0.1, 5.0)]
-        listener.close()
-        await server.end()
-        return found
+        try:
+            yield server
+        finally:
+            listener.close()
+            await server.end()
+
+
+def test_a_busy_server_may_take_its_time() -> None:
+    async def life() -> list[bool]:
+        async with FakeServer(0.3).started() as server:
+            await server.ready()
+            return [await server.answers(b"/health/ready", seconds) for seconds in (0.1, 5.0)]
 
     assert asyncio.run(life()) == [False, True]
+
+
+def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one that starts, nor one that is silent for less than a minute."""
+    now = 0.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    fake = FakeServer(60.0)
+
+    async def look(server: ServerProcess, seconds: float, *, answers: bool) -> None:
+        """At that time."""
+        nonlocal now
+        now = seconds
+        fake.seconds = 0.0 if answers else 60.0
+        monkeypatch.setattr(module, "LOOK_SECONDS", 30.0 if answers else 0.05)
+        await server.check_live()
+
+    async def life() -> None:
+        async with fake.started() as server:
+            for at in (0, 1000):
+                await look(server, at, answers=False)
+            fake.seconds = 0.0
+            await server.ready()
+            for at, answers in ((1001, False), (1060, False), (1062, True), (1100, False), (1159, False)):
+                await look(server, at, answers=answers)
+            with pytest.raises(ServerEnded, match="gave no answer for 60 s"):
+                await look(server, 1160, answers=False)
+            assert await asyncio.to_thread(server._process.wait, 30) == -signal.SIGKILL
+            with pytest.raises(ServerEnded, match="ended with -9"):
+                await look(server, 1161, answers=True)
+
+    asyncio.run(life())
+
+
+@pytest.mark.ray
+def test_a_replica_is_as_healthy_as_its_server() -> None:
+    pytest.importorskip("ray", reason="run by `make test-ray`")
+    from deploy.ray.replica import Replica
+
+    class Hung:
+        async def check_live(self) -> None:
+            raise ServerEnded("it hangs")
+
+        async def end(self) -> None:
+            return
+
+    replica: Any = Replica.__new__(Replica)
+    replica._server = Hung()
+    with pytest.raises(ServerEnded):
+        asyncio.run(replica.check_health())
 
 
 def test_one_that_cannot_start_says_so(capfd: pytest.CaptureFixture[str]) -> None:
