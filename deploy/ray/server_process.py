@@ -15,7 +15,7 @@ import httpcore2
 
 from configs.settings import REPO
 from deploy.ray.forwarding import Head, Headers
-from shm import default_root
+from shm import OwnerError, default_root, sweep
 
 LOOK_SECONDS = 3.0  # for an answer that needs no work
 SILENT_SECONDS = 8.0  # without one a server hangs; sooner it may only be busy
@@ -120,12 +120,17 @@ def start(flags: Sequence[str], name: str) -> ServerProcess:
     """A server of its own for the replica `name`, whose flags are `flags` and those that OURS names.
 
     It inherits one end of a pipe. However this process dies, the kernel closes the other end, and the server ends:
-    there is no guard process that could die first, and no orphan holds a card.
+    there is no guard process that could die first, and no orphan holds a card. Shared memory of replicas on this
+    machine that died with all their children is freed before.
     """
+    root = default_root()
+    for left in root.parent.glob(f"{root.name}-*"):
+        with contextlib.suppress(OwnerError):  # what is there is no directory of ours
+            sweep(left)
     watched, held = os.pipe()
     directory = tempfile.TemporaryDirectory(prefix="pixelferry-replica-")
     own = ["--host", "127.0.0.1", "--port", "0", "--url-file", f"{directory.name}/url"]
-    own += ["--shm-root", f"{default_root()}-{name}", "--parent-descriptor", str(watched)]
+    own += ["--shm-root", f"{root}-{name}", "--parent-descriptor", str(watched)]
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", "server", "serve", *flags, *own],

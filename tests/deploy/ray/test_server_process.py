@@ -18,8 +18,8 @@ from configs.settings import REPO
 from deploy.ray import server_process as module
 from deploy.ray.forwarding import Head
 from deploy.ray.server_process import ServerEnded, ServerProcess, start
-from shm import default_root
-from tests.e2e.running import children_of, is_gone, until
+from shm import Owner, default_root
+from tests.e2e.running import children_of, is_gone, stat_of, until
 
 FLAGS = ("--device", "cpu", "--kv-cache-mib", "64", "--threads", "1", "--workers", "1")
 HOLDER = """
@@ -72,6 +72,38 @@ def test_it_is_gone_with_its_holder(ranks: int) -> None:
         holder.communicate()
     until("all are gone", lambda: all(map(is_gone, family)), 15)
     until("and their memory", lambda: not Path(f"{default_root()}-held{holder.pid}").exists(), 20)
+
+
+@pytest.mark.faults
+def test_the_next_one_frees_what_a_replica_left_that_died_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its server and all children at once, so that nobody of its own sweeps. What lives keeps its own."""
+    root = Path(f"/dev/shm/pixelferry-whole-{os.getpid()}")
+    monkeypatch.setattr(module, "default_root", lambda: root)
+    dead, strange, lives = (Path(f"{root}-{name}") for name in ("dead", "strange", "lives"))
+
+    async def life() -> None:
+        server = start(FLAGS, "dead")
+        await server.ready()
+        children = children_of(server.pid)
+        os.kill(server.pid, signal.SIGSTOP)  # it hears of no death
+        for pid in (*children, server.pid):
+            os.kill(pid, signal.SIGKILL)
+        until("all are dead", lambda: all(stat_of(pid)[0] in ("", "Z") for pid in (*children, server.pid)), 15)
+        await server.end()
+        assert len(children) > 1 and list(dead.glob("*.owner")), "nobody has swept"
+        owner = Owner.claim(lives)
+        strange.touch()
+        try:
+            for _ in range(2):
+                refused = start(("--model", "/nowhere"), "next")
+                assert not dead.exists() and lives.joinpath(f"{owner.name}.owner").exists() and strange.exists()
+                await refused.end()
+        finally:
+            strange.unlink()
+            owner.close()
+        assert not lives.exists()
+
+    asyncio.run(life())
 
 
 class FakeServer:
