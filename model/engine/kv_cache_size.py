@@ -28,12 +28,12 @@ class CacheTooSmall(CheckpointError):
 
 
 class CacheTooLarge(CheckpointError):
-    """The cache that was asked for by size is larger than what is free. The message names the setting."""
+    """The cache that was asked for by size is larger than what is left for it. The message names the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeMemory:
-    """What the cache may take a share of."""
+    """What the cache may take a share of, and no more than."""
 
     nbytes: int
     share: float = HOST_SHARE  # where --kv-cache-share is absent
@@ -52,25 +52,16 @@ def size_on_device(
 ) -> tuple[CacheSize, Profile]:  # fmt: skip
     """The cache that a device has room for. All other memory is measured first, over a smaller cache.
 
-    Weights are loaded. agree: on a size that every rank has room for; all measure the same steps then. refused: as
-    of `captured`. Raises CacheTooSmall, CacheTooLarge and DeviceError.
+    Weights are loaded. agree: on a size that every rank has room for; all measure the same steps then. One that has
+    none raises before it agrees, so that no other goes on. refused: as of `captured`. Raises CacheTooSmall,
+    CacheTooLarge and DeviceError.
     """
     config, spec, itemsize = start.engine, model.kv, model.dtype.itemsize
-    reserved, free = reserved_for_graphs(config, model.device), free_bytes(model.device)
-    most = cache_size(spec, itemsize, config, max_model_len, on_device(free, config), reserved=reserved)
-    check_free(most, free, config)
+    reserved, free = reserved_for_graphs(config, model.device), on_device(free_bytes(model.device), config)
+    most = cache_size(spec, itemsize, config, max_model_len, free, reserved=reserved)
     profile = profile_on_device(model, trial_size(agree(most), config), config, start.largest, refused)
     left = on_device(free_bytes(model.device), config, profile)
     return agree(cache_size(spec, itemsize, config, max_model_len, left, reserved=reserved)), profile
-
-
-def check_free(size: CacheSize, free: int, config: EngineConfig) -> None:
-    """Raises CacheTooLarge for a cache of more bytes than are free: only a size by name can be."""
-    if size.nbytes > free:
-        raise CacheTooLarge(
-            f"{share_of('--kv-cache-mib', config)}: {_gib(size.nbytes)} of KV cache are more than the {_gib(free)} "
-            "that the device has free with the weights loaded: lower it, or leave it away"
-        )
 
 
 def on_device(free: int, config: EngineConfig, profile: Profile | None = None) -> FreeMemory:
@@ -97,10 +88,10 @@ def cache_size(
     spec: KVSpec, itemsize: int, config: EngineConfig, max_model_len: int, memory: FreeMemory | None = None,
     *, reserved: int = 0,
 ) -> CacheSize:  # fmt: skip
-    """The blocks that fit, at most what `max_seqs` full sequences use. Raises CacheTooSmall.
+    """The blocks that fit, at most what `max_seqs` full sequences use. Raises CacheTooSmall and CacheTooLarge.
 
-    memory: where the configuration names no size; None: what the host has free. reserved: blocks beside those of
-    sequences.
+    memory: that a size by name must fit as well; None: what the host has free, where none is named. reserved: blocks
+    beside those of sequences.
     """
     tokens = block_size(config)
     block_bytes = spec.bytes_per_token(itemsize) * tokens
@@ -112,6 +103,11 @@ def cache_size(
         raise CacheTooSmall(
             f"{bound}: {nbytes} bytes hold no block of the KV cache{beside}, one takes {block_bytes} (--block-size "
             f"{tokens} tokens){remedy}"
+        )
+    if memory is not None and n_blocks * block_bytes > memory.nbytes:  # only a size by name can be
+        raise CacheTooLarge(
+            f"{bound}: {_gib(n_blocks * block_bytes)} of KV cache are more than the {_gib(memory.nbytes)} "
+            f"{memory.words}: lower it, or leave it away{memory.remedy}"
         )
     return CacheSize(
         n_blocks=n_blocks,

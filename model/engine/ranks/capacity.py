@@ -11,7 +11,7 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import GIB, EngineConfig
 from model.device import DeviceError, block_size, check_cache, dtype_on, embedding_bytes, with_step_of
 from model.engine.kv_blocks import CacheSize
-from model.engine.kv_cache_size import FreeMemory, cache_size, check_free, on_device
+from model.engine.kv_cache_size import FreeMemory, cache_size, on_device
 from model.engine.profile import Profile, sampler_bytes
 from model.engine.ranks.part import check_kind, of_one_rank
 from model.engine.runner import graph_blocks
@@ -146,7 +146,7 @@ class _Planner:
         if free <= 0:
             return replace(found, refusal=f"{_gib(weights.nbytes)} of weights are more than {_gib(self.device.nbytes)}")
         try:
-            return self._with_cache(found, weights.kv, memory, free, config)
+            return self._with_cache(found, weights.kv, memory, config)
         except CheckpointError as error:
             return replace(found, refusal=str(error))
 
@@ -156,17 +156,16 @@ class _Planner:
             return FreeMemory(nbytes=free)
         return on_device(free, config, Profile(encoders={}, step=self.device.working))
 
-    def _with_cache(
-        self, found: RankCapacity, kv: KVSpec, memory: FreeMemory, free: int, config: EngineConfig
-    ) -> RankCapacity:  # fmt: skip
+    def _with_cache(self, found: RankCapacity, kv: KVSpec, memory: FreeMemory, config: EngineConfig) -> RankCapacity:
         """Raises CheckpointError where no block of the cache fits, or where one that is asked for by size does not."""
         reserved = graph_blocks(config, self.device.kind) if self.device.kind == "npu" else 0
 
         def sized(limits: EngineConfig) -> CacheSize:
             return cache_size(kv, self.dtype.itemsize, limits, self.max_model_len, memory, reserved=reserved)
 
-        size, room = sized(config), sized(msgspec.structs.replace(config, max_seqs=sys.maxsize))
-        check_free(size, free, config)
+        size, asked = sized(config), config.kv_cache_bytes
+        most = None if asked is None else min(asked, memory.nbytes)  # of a larger one sequences may use less
+        room = sized(msgspec.structs.replace(config, max_seqs=sys.maxsize, kv_cache_bytes=most))
         requests = room.usable // -(-self.max_model_len // room.block_size)
         tokens = room.usable * room.block_size
         short = (

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 import torch
 
-from configs.serve import GIB, EngineConfig
+from configs.serve import GIB, MIB, EngineConfig
 from model.device import EMBEDDINGS
 from model.engine.kv_blocks import CacheSize
-from model.engine.kv_cache_size import CacheTooSmall, FreeMemory, cache_size, on_device, trial_size
+from model.engine.kv_cache_size import CacheTooLarge, CacheTooSmall, FreeMemory, cache_size, on_device, trial_size
 from model.engine.profile import Profile, full_steps
 from model.forward_batch import KVSpec
 from model.net.multimodal import MultimodalLM
@@ -97,10 +97,16 @@ def test_the_share_that_is_asked_for_holds_on_a_device_too(share: float) -> None
     assert size.n_blocks == int(8 * GIB * share) // BLOCK and size.bound == f"--kv-cache-share {share:g} of 8 GiB left"
 
 
-def test_a_size_by_name_holds_on_a_device_too() -> None:
-    config = msgspec.structs.replace(DEVICE, kv_cache_bytes=GIB)
-    size = cache_size(SPEC, 2, config, 1 << 24, left(0))
+def test_a_size_by_name_holds_on_a_device_too_and_takes_all_that_is_left() -> None:
+    config, others = msgspec.structs.replace(DEVICE, kv_cache_bytes=GIB), GIB + GIB * 3 // 4
+    size = cache_size(SPEC, 2, config, 1 << 24, left(others + GIB))
     assert (size.nbytes, size.bound) == (GIB, "--kv-cache-mib")
+    with pytest.raises(
+        CacheTooLarge, match=r"^--kv-cache-mib: 1 GiB of KV cache are more than the 0\.999\d* GiB left: l"
+    ):
+        cache_size(SPEC, 2, config, 1 << 24, left(others + GIB - MIB))
+    two = msgspec.structs.replace(config, max_seqs=2)  # what sequences can use of it fits
+    assert cache_size(SPEC, 2, two, 4096, left(others + MIB * 4)).bound.startswith("--max-seqs x --max-model-len")
 
 
 @pytest.mark.parametrize("free", [0, GIB, 7 * GIB // 4 + BLOCK])

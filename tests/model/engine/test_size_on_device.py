@@ -1,7 +1,9 @@
 """An NPU's start over a card that counts its memory: peaks are measured over a small cache, it is freed, then sized."""
 
 import gc
+import threading
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import pytest
@@ -15,9 +17,13 @@ from model.engine.kv_blocks import CacheSize
 from model.engine.kv_cache_size import CacheTooLarge, CacheTooSmall, size_on_device
 from model.engine.messages import LargestItem, StartEngine
 from model.engine.profile import Profile
+from model.engine.ranks.link import RankLink
+from model.engine.ranks.part import smallest
 from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
+from shm import ChannelClosed
 from tests.model.card import SEGMENT, Card, install_card
+from tests.model.engine.ranks.test_link import links
 from tests.model.live_bytes import LiveBytes
 from tests.model.ops.present import present_ops
 from tests.parity.harness import load_over
@@ -129,7 +135,9 @@ def test_a_device_without_room_is_one_sentence(model: MultimodalLM, card: Card) 
         sized(model, config)
     named = msgspec.structs.replace(CONFIG, kv_cache_bytes=21 * MIB)
     with pytest.raises(
-        CacheTooLarge, match=r"^--kv-cache-mib: 0\.0205\d* GiB of KV cache are more than the 0\.0195\d* "
+        CacheTooLarge,
+        match=r"^--kv-cache-mib: 0\.0205\d* GiB of KV cache are more than the 0\.0166\d* GiB left: lower it, or leave "
+        r"it away; of 0\.0195\d* GiB free .* it keeps 0\.0029\d* GiB for embeddings: end what",
     ):
         sized(model, named)
 
@@ -137,6 +145,49 @@ def test_a_device_without_room_is_one_sentence(model: MultimodalLM, card: Card) 
 def test_a_size_by_name_needs_no_share(model: MultimodalLM, card: Card) -> None:
     size, found = sized(model, msgspec.structs.replace(CONFIG, kv_cache_bytes=8 * MIB))
     assert (size.nbytes, size.bound) == (8 * MIB, "--kv-cache-mib") and found.held
+
+
+def test_a_size_by_name_leaves_room_for_what_was_measured(model: MultimodalLM, card: Card) -> None:
+    free, block = card.total - card.kept, model.kv.bytes_per_token(2) * 128
+
+    def named(nbytes: int) -> CacheSize:
+        return sized(model, msgspec.structs.replace(CONFIG, kv_cache_bytes=nbytes))[0]
+
+    _, found = sized(model, msgspec.structs.replace(CONFIG, kv_cache_bytes=8 * MIB))
+    most = (free - found.working - CONFIG.embedding_bytes) // block * block
+    assert named(most).nbytes == most
+    with pytest.raises(
+        CacheTooLarge, match=r"GiB left: lower it, or leave it away; of .* for activations and encoders, "
+    ):
+        named(most + block)
+
+
+def test_a_rank_whose_device_holds_no_such_cache_keeps_nobody_waiting(model: MultimodalLM, card: Card) -> None:
+    """It refuses before it agrees, and the others see it go."""
+    ended: list[BaseException] = []
+
+    def first(link: RankLink, size: CacheSize) -> None:
+        with pytest.raises(ChannelClosed) as raised:
+            for _ in ("over which all is measured", "of the cache"):
+                smallest(link, size)
+        ended.append(raised.value)
+
+    most = card.total - card.kept - CONFIG.embedding_bytes
+    config = msgspec.structs.replace(CONFIG, kv_cache_bytes=most // 2, tensor_parallel=2)
+    trial, _ = sized(model, config)
+    with links(2) as (zero, one):
+        waiting = threading.Thread(target=first, args=(zero, trial))
+        waiting.start()
+        start = StartEngine(
+            checkpoint="", engine=msgspec.structs.replace(config, kv_cache_bytes=most), shm_root="",
+            max_model_len=LENGTH, largest=(IMAGE,),
+        )  # fmt: skip
+        with pytest.raises(CacheTooLarge, match="^--kv-cache-mib / 2: "):
+            size_on_device(model, start, LENGTH, partial(smallest, one))
+        assert not ended and one.n == 2
+        one.close()  # as the end of its process does
+        waiting.join(20)
+        assert len(ended) == 1
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,21 @@ def test_why_a_number_of_ranks_does_not_serve_it(
     assert words in whole.ranks[0].refusal and not whole.serves
 
 
+@pytest.mark.parametrize("kind", ["npu", "cuda", "cpu"])
+def test_a_cache_by_size_lies_beside_all_else_that_is_counted(tmp_path: Path, kind: str) -> None:
+    path = write_qwen2_5_vl(tmp_path)
+    device = PlannedDevice(kind=kind, nbytes=GIB)
+    left = only(path, device, max_seqs=2048).left
+    fits, not_quite = (only(path, device, kv_cache_bytes=nbytes, max_seqs=2048) for nbytes in (left, left + MIB))
+    assert not fits.refusal and fits.size == fits.room is not None and 0.99 * left < fits.room.nbytes <= left
+    words = "free" if kind == "cpu" else "left"
+    assert f"GiB {words}: lower it, or leave it away" in not_quite.refusal and not_quite.room is None
+    served = only(path, device, kv_cache_bytes=8 * GIB, max_seqs=2)  # of which two use little
+    assert not served.refusal and served.size is not None and served.size.nbytes < served.left // 4
+    assert served.room is not None and 0.99 * served.left < served.room.nbytes <= served.left
+    assert served.requests == served.room.usable // (LENGTH // served.room.block_size)
+
+
 def test_of_gpus_one_serves_it(tmp_path: Path) -> None:
     one, two = found(write_qwen2_5_vl(tmp_path), PlannedDevice(kind="cuda", nbytes=GIB), 1, 2).ranks
     assert not one.refusal and two.refusal.startswith("--tensor-parallel: of cuda one device is served")
