@@ -183,7 +183,7 @@ class Checkpoint:
         self.path = path
         self.sizes_alone = sizes_alone
         self.chat_template = chat_template
-        if not (path / "config.json").is_file():
+        if self.text("config.json") is None:
             raise CheckpointError(f"{path}: no config.json here; --model takes a checkpoint directory")
         self.config = self.file("config.json")
 
@@ -204,11 +204,14 @@ class Checkpoint:
         return ConfigSection(values, name)
 
     def text(self, name: str) -> str | None:
-        """What the text file `name` holds; None where there is none. Raises CheckpointError for a huge or torn one."""
+        """What the text file `name` holds; None where there is none.
+
+        Raises CheckpointError for a huge or torn one, and for one that may not be read or looked for.
+        """
         path = self.path / name
-        if not path.is_file():
-            return None
         try:
+            if not path.is_file():
+                return None
             with path.open("rb") as file:
                 content = file.read(MOST_FILE_BYTES + 1)
             if len(content) > MOST_FILE_BYTES:

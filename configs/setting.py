@@ -4,6 +4,7 @@ import hashlib
 import ipaddress
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -155,16 +156,26 @@ def _path(raw: object, source: str) -> Path:
     return Path(os.path.abspath(_text(raw, source)))
 
 
+def _mode(path: Path, source: str) -> int:
+    """Of what lies there, as stat(2) has it; 0: nothing does. Raises SettingsError where nobody may say so."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    except OSError as error:
+        raise SettingsError(f"{source}: {path} cannot be read: {error.strerror}") from None
+
+
 def _directory(raw: object, source: str) -> Path:
     path = _path(raw, source)
-    if not path.is_dir():
+    if not stat.S_ISDIR(_mode(path, source)):
         raise SettingsError(f"{source}: {path} is not a directory")
     return path
 
 
 def _file(raw: object, source: str) -> Path:
     path = _path(raw, source)
-    if not path.is_file():
+    if not stat.S_ISREG(_mode(path, source)):
         raise SettingsError(f"{source}: {path} is not a file that can be found")
     return path
 
@@ -179,9 +190,10 @@ def _prefix(raw: object, source: str) -> str:
 def _checkpoint(raw: object, source: str) -> Path | HubModel:
     """A directory, else a name of a hub: what lies here wins."""
     path, named = _path(raw, source), _HUB_NAME.fullmatch(_text(raw, source))
-    if path.is_dir():
+    mode = _mode(path, source)
+    if stat.S_ISDIR(mode):
         return path
-    if named is None or path.exists():
+    if named is None or mode:
         raise SettingsError(
             f"{source}: {path} is not a directory, and a model on a hub is named ORG/NAME or ORG/NAME@REVISION"
         )

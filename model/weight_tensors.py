@@ -100,10 +100,15 @@ def label_of(entry: StoredTensor | PickledTensor) -> str:
 
 
 def read_pickle(path: Path) -> list[PickledTensor]:
-    """The mapped tensors of a file that torch.save wrote. Raises CheckpointError for anything but plain tensors."""
+    """The mapped tensors of a file that torch.save wrote.
+
+    Raises CheckpointError for anything but plain tensors, and for a file that cannot be read.
+    """
     names = {dtype: name for name, dtype in DTYPES.items()}
     try:
         content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except OSError as error:
+        raise _unreadable(path, error) from None
     except (RuntimeError, pickle.UnpicklingError, EOFError, LookupError, ValueError, TypeError) as error:
         raise CheckpointError(
             f"{path.name}: damaged, or not a zip file of plain tensors ({type(error).__name__})"
@@ -118,19 +123,27 @@ def read_pickle(path: Path) -> list[PickledTensor]:
 
 def read_header(path: Path) -> list[StoredTensor]:
     """The table of one safetensors file: 8 bytes of length, JSON, then the tensors' bytes. Raises CheckpointError."""
-    size = path.stat().st_size
-    if size < 8:
-        raise CheckpointError(f"{path.name}: not a safetensors file: it has {size} bytes")
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > min(_HEADER_LIMIT, size - 8):
-            raise CheckpointError(f"{path.name}: not a safetensors file, or cut short inside its header")
-        try:
-            header = json.loads(file.read(length))
-            header.pop("__metadata__", None)
-            return [_entry(path, name, fields, 8 + length, size) for name, fields in header.items()]
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise CheckpointError(f"{path.name}: broken safetensors header: {error!r}") from None
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < 8:
+                raise CheckpointError(f"{path.name}: not a safetensors file: it has {size} bytes")
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(_HEADER_LIMIT, size - 8):
+                raise CheckpointError(f"{path.name}: not a safetensors file, or cut short inside its header")
+            content = file.read(length)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    try:
+        header = json.loads(content)
+        header.pop("__metadata__", None)
+        return [_entry(path, name, fields, 8 + length, size) for name, fields in header.items()]
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise CheckpointError(f"{path.name}: broken safetensors header: {error!r}") from None
+
+
+def _unreadable(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(f"{path.name}: cannot be read: {error.strerror}")
 
 
 def _entry(path: Path, name: str, fields: dict[str, Any], base: int, size: int) -> StoredTensor:

@@ -156,7 +156,10 @@ class Weights:
 
 def weight_files(checkpoint: Checkpoint) -> tuple[list[Path], str | None]:
     """What is read, and what to say of an index that lies beside it and is not. Raises CheckpointError."""
-    held = {path.name for path in checkpoint.path.iterdir() if path.is_file()}
+    try:
+        held = {path.name for path in checkpoint.path.iterdir() if path.is_file()}
+    except OSError as error:
+        raise CheckpointError(f"{error.filename}: cannot be read: {error.strerror}") from None
     first = first_file(checkpoint, held, str(checkpoint.path))
     if first.endswith(".index.json"):
         return [checkpoint.path / name for name in shards(checkpoint, first, held, str(checkpoint.path))], None

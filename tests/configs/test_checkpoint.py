@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
+from tests.rights import forbidden
 
 
 def write(path: Path, values: dict[str, Any], name: str = "config.json") -> Path:
@@ -68,6 +69,21 @@ def test_children_and_merging() -> None:
 def test_a_directory_without_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no config.json here"):
         Checkpoint(tmp_path)
+
+
+def test_what_nobody_may_read_is_not_taken_for_absent(tmp_path: Path) -> None:
+    closed, path = tmp_path / "closed", tmp_path / "open"
+    closed.mkdir()
+    path.mkdir()
+    write(closed, {"eos_token_id": 1})
+    checkpoint = Checkpoint(write(path, {}))
+    (path / "generation_config.json").symlink_to(closed / "config.json")  # as a hub's cache has it
+    with forbidden(closed):
+        with pytest.raises(CheckpointError, match="^generation_config.json: cannot be read: Permission denied$"):
+            checkpoint.file("generation_config.json")
+        with pytest.raises(CheckpointError, match="^config.json: cannot be read: Permission denied$"):
+            Checkpoint(closed)
+    assert checkpoint.file("generation_config.json").read(int, "eos_token_id") == 1
 
 
 def test_files_that_are_no_object_are_named(tmp_path: Path) -> None:

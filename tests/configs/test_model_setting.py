@@ -6,6 +6,7 @@ import pytest
 
 from configs.setting import HubModel, SettingsError
 from configs.settings import load_config
+from tests.rights import forbidden
 
 
 @pytest.mark.parametrize("argv", [["org/name", "--port", "1"], ["--port", "1", "org/name"]])
@@ -36,6 +37,14 @@ def test_a_directory_of_that_name_wins(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     model = load_config(["--model", "org/name"], {}).model
     assert (model.path, model.wanted, model.served_name) == (tmp_path / "org" / "name", None, "name")
+
+
+def test_what_may_lie_here_is_not_asked_of_a_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "org").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with forbidden(tmp_path / "org"), pytest.raises(SettingsError, match="^--model: /.*/org/name cannot be read: Perm"):
+        load_config(["--model", "org/name"], {})
+    assert load_config(["--model", "org/name"], {}).model.wanted == HubModel("org/name")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from configs.setting import SettingsError
 from configs.settings import load_config
+from tests.rights import forbidden
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,16 @@ def test_a_switch_is_written_in_three_ways(tmp_path: Path) -> None:
     profile.write_text("access_log = 0\n")
     with pytest.raises(SettingsError, match="access_log: expected true or false, got 0"):
         load_config(["--profile", str(profile)], {})
+
+
+@pytest.mark.parametrize("flag", ["--model", "--allow-media-root", "--chat-template"])
+def test_a_path_that_nobody_may_look_at_is_named(flag: str, tmp_path: Path) -> None:
+    path = tmp_path / "closed" / "inner"
+    path.mkdir(parents=True)
+    with (
+        forbidden(path.parent),
+        pytest.raises(SettingsError, match=f"^{flag}: {path} cannot be read: Permission denied$"),
+    ):
+        load_config([flag, str(path)], {})
+    with pytest.raises(SettingsError, match=f"^{flag}: /.* cannot be read: File name too long$"):
+        load_config([flag, "/" + "x" * 300], {})

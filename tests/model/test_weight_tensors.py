@@ -11,6 +11,7 @@ from torch import Tensor
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.weight_tensors import WHOLE, Cut
 from model.weights import Weights
+from tests.rights import forbidden
 
 CUTS: dict[str, tuple[Cut, Callable[[Tensor], Tensor]]] = {
     "whole": (WHOLE, lambda x: x),
@@ -72,3 +73,13 @@ def test_rows_alone_are_compared(tmp_path: Path) -> None:
     weights = Weights(checkpoint_of(tmp_path, "safetensors", {"a": one, "b": other}), {}, torch.float32)
     assert not weights.equal("a", "b")
     assert weights.equal("a", "b", range(0, 4)) and not weights.equal("a", "b", range(3, 6))
+
+
+@pytest.mark.parametrize(("kind", "file"), [("safetensors", "model.safetensors"), ("pickled", "pytorch_model.bin")])
+def test_a_file_that_nobody_may_read_is_named(tmp_path: Path, kind: str, file: str) -> None:
+    checkpoint = checkpoint_of(tmp_path, kind, {"a": torch.ones(4, 3)})
+    with forbidden(tmp_path / file), pytest.raises(CheckpointError, match=f"^{file}: cannot be read: Permission den"):
+        Weights(checkpoint, {}, torch.float32)
+    with forbidden(tmp_path), pytest.raises(CheckpointError, match=f"^{tmp_path}: cannot be read: Permission denied$"):
+        Weights(checkpoint, {}, torch.float32)
+    assert Weights(checkpoint, {}, torch.float32).has("a")

@@ -11,6 +11,7 @@ from configs.serve import GIB, MIB
 from server.commands import main
 from server.hub import fetch
 from tests.layouts.directories import facts_of
+from tests.rights import forbidden
 from tests.server.hub.test_fetch import Shelf
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_vl import write_json
@@ -131,6 +132,17 @@ def test_a_checkpoint_that_is_not_served_is_one_line(tmp_path: Path, capsys: Cap
     write_json(tmp_path / "config.json", {"architectures": ["Other"]})
     assert main(["plan", "--model", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith("error: config.json: architecture 'Other' is not supported")
+
+
+def test_what_nobody_may_read_is_one_line(large: Path, capsys: Captured) -> None:
+    (large / "closed").mkdir()
+    for closed, code, told in (
+        (large, 1, "config.json: cannot be read: Permission denied"),
+        (large / "closed", 2, f"--model: {large}/closed/model cannot be read: Permission denied"),
+    ):
+        with forbidden(closed):
+            assert main(["plan", "--model", str(large if code == 1 else closed / "model")]) == code
+        assert capsys.readouterr().err == f"error: {told}\n"
 
 
 def test_of_a_model_on_a_hub_no_weights_are_fetched(

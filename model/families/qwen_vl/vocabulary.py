@@ -90,12 +90,16 @@ class QwenVLTokenizer:
 
 def read_ranks(path: Path) -> dict[bytes, int]:
     """Token bytes -> id from lines `base64 rank`. Raises CheckpointError, naming file and line."""
-    if not path.is_file():
-        raise CheckpointError(f"{path.name}: not in the checkpoint; it holds the vocabulary")
-    if path.stat().st_size > MOST_FILE_BYTES:
-        raise CheckpointError(f"{path.name}: more than {MOST_FILE_BYTES >> 20} MiB, which no published one has")
+    try:
+        if not path.is_file():
+            raise CheckpointError(f"{path.name}: not in the checkpoint; it holds the vocabulary")
+        if path.stat().st_size > MOST_FILE_BYTES:
+            raise CheckpointError(f"{path.name}: more than {MOST_FILE_BYTES >> 20} MiB, which no published one has")
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise CheckpointError(f"{path.name}: cannot be read: {error.strerror}") from None
     ranks: dict[bytes, int] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:

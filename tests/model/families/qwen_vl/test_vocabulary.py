@@ -25,6 +25,7 @@ from model.families.qwen_vl.vocabulary import (
     QwenVLTokenizer,
     read_ranks,
 )
+from tests.rights import forbidden
 from tokenization.chat.combining_marks import LONGEST_RUN
 from tokenization.chat.errors import ChatError
 from tokenization.text.bpe import BPETokenizer
@@ -191,7 +192,10 @@ def test_a_broken_file_is_named(tmp_path: Path, lines: list[bytes], message: str
         read_ranks(write(tmp_path / "qwen.tiktoken", lines))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_closed_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="qwen.tiktoken"):
         QwenVLTokenizer.from_checkpoint(Checkpoint(tmp_path))
+    file = write(tmp_path / "qwen.tiktoken", BYTES)
+    with forbidden(file), pytest.raises(CheckpointError, match="^qwen.tiktoken: cannot be read: Permission denied$"):
+        read_ranks(file)
