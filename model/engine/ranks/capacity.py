@@ -21,6 +21,7 @@ from model.ops.collectives import Ranks
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weight_shapes import META, AskedWeights, HeaderWeights
+from model.weight_tensors import read_header
 from model.weights import weight_files
 
 DECODERS = ("model.", "lm_head.", "transformer.h.", "transformer.wte.", "transformer.ln_f.")  # how their names begin
@@ -177,11 +178,13 @@ class _Planner:
 def _no_headers(checkpoint: Checkpoint) -> str:
     """Why the headers of safetensors do not tell the weights; "" where they do."""
     try:
-        files, _ = weight_files(checkpoint)
+        for path in weight_files(checkpoint)[0]:
+            if path.suffix == ".bin":
+                return f"{path.name} is no file of safetensors"
+            read_header(path)
     except CheckpointError as error:
         return str(error).removeprefix(f"{checkpoint.path}: ")
-    pickled = [path.name for path in files if path.suffix == ".bin"]
-    return f"{pickled[0]} is no file of safetensors" if pickled else ""
+    return ""
 
 
 def _gib(nbytes: int) -> str:

@@ -1,5 +1,6 @@
 """What ranks would hold and have room for, beside what a loaded part has, on cards that are not here."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -20,6 +21,7 @@ from model.registry import family_of
 from model.weight_shapes import META, AskedWeights
 from model.weight_tensors import WHOLE
 from tests.model.net.asked import built
+from tests.rights import forbidden
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 
@@ -142,6 +144,24 @@ def test_files_that_are_not_all_there_are_not_opened(tmp_path: Path) -> None:
     (path / "model.safetensors.index.json").write_text(json.dumps(index))
     assert found(path).no_headers == "model-1.safetensors is missing; model.safetensors.index.json names it"
     assert found(path).serves
+
+
+def test_a_clone_without_the_objects_of_git_lfs_is_config_json_alone(tmp_path: Path) -> None:
+    """Of each large file it has a pointer: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md."""
+    path = write_qwen2_5_vl(tmp_path)
+    whole, weights = found(path), path / "model.safetensors"
+    size, digest = weights.stat().st_size, hashlib.sha256(weights.read_bytes()).hexdigest()
+    weights.unlink()
+    shards = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    for shard in shards:
+        (path / shard).write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {size}\n")
+    index = {"weight_map": dict(zip("ab", shards, strict=True))}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    pointers = found(path)
+    assert pointers.no_headers == f"{shards[0]}: not a safetensors file, or cut short inside its header"
+    assert pointers.serves and pointers.ranks == whole.ranks and whole.no_headers == ""
+    with forbidden(path / shards[0]):
+        assert found(path).no_headers == f"{shards[0]}: cannot be read: Permission denied"
 
 
 def test_headers_that_contradict_config_json_are_refused(tmp_path: Path) -> None:
