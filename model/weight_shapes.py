@@ -20,14 +20,6 @@ class HeaderWeights(Weights):
     ) -> None:  # fmt: skip
         """Raises CheckpointError, as of Weights."""
         super().__init__(checkpoint, renames, dtype, META, skips)
-        self.nbytes: dict[str, int] = {}  # by name, of what was taken, as of `taken_bytes`
-
-    def take(
-        self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None, cut: Cut = WHOLE
-    ) -> Tensor:
-        tensor = super().take(name, shape, dtype, cut)
-        self.nbytes[name] = tensor.numel() * self._dtype.itemsize
-        return tensor
 
     def equal(self, one: str, other: str, rows: range | None = None) -> bool:
         """As config.json says it of tied tables: to compare them takes their bytes."""
@@ -39,7 +31,6 @@ class AskedWeights(Weights):
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
-        self.taken_bytes = 0
         self.shapes: dict[str, tuple[int, ...]] = {}  # by name, of whole tensors
         self.cuts: dict[str, Cut] = {}
         self.nbytes: dict[str, int] = {}
@@ -57,8 +48,7 @@ class AskedWeights(Weights):
         assert shape is not None and name not in self.shapes
         taken = torch.empty(cut.shape(shape), dtype=dtype or self._dtype, device=META)
         self.shapes[name], self.cuts[name] = shape, cut
-        self.nbytes[name] = taken.numel() * self._dtype.itemsize
-        self.taken_bytes += self.nbytes[name]
+        self.count(name, taken)
         return taken
 
     def check_blocks(self, prefix: str, n: int) -> None:

@@ -52,7 +52,7 @@ class Weights:
         self._on_read = on_read
         self._passed_bytes = 0  # of the tensors that were taken, whatever of them was read
         self.read_bytes = 0
-        self.taken_bytes = 0  # of all tensors handed out, as a network keeps them: float32 it rounds once it has scaled
+        self.nbytes: dict[str, int] = {}  # by name, of what a network keeps: float32 it rounds once it has scaled
         self._entries: dict[str, StoredTensor | PickledTensor] = {}
         files, warning = weight_files(checkpoint)
         if warning:
@@ -102,8 +102,17 @@ class Weights:
             self._passed_bytes += entry.nbytes
             if self._on_read is not None:
                 self._on_read(self._passed_bytes, self._total_bytes)
-        self.taken_bytes += tensor.numel() * self._dtype.itemsize
+        self.count(name, tensor)
         return tensor
+
+    def count(self, name: str, tensor: Tensor) -> None:
+        """Of what is taken as `name` a network keeps this; also where it keeps a copy beside it."""
+        self.nbytes[name] = self.nbytes.get(name, 0) + tensor.numel() * self._dtype.itemsize
+
+    @property
+    def taken_bytes(self) -> int:
+        """Of all tensors handed out, as a network keeps them."""
+        return sum(self.nbytes.values())
 
     def check_blocks(self, prefix: str, n: int) -> None:
         """Raises CheckpointError where fewer than `n` blocks lie under `prefix`N: before anything is made of the first.

@@ -165,7 +165,7 @@ def take_embedding(
     """Table [vocab, hidden] and output head, tied as by transformers 5.23 (PreTrainedModel.tie_weights).
 
     `tied` is what the configuration says. Then a head on disk that differs from the table is used, an equal one is
-    left there, and a head without a table is both. Prepacking copies a tied table.
+    left there, and a head without a table is both. Prepacking copies a tied table, and so it counts.
     """
     vocab = shape[0]
     part, each = vocabulary_part(ops.ranks, vocab)
@@ -183,6 +183,8 @@ def take_embedding(
     embed = Embedding(ops=ops, table=taken, vocab=vocab, first=ops.ranks.rank * each)
     if tied:
         weights.drop(head)
+        if ops.prepacks:
+            weights.count(table, taken)
         return embed, _joined_logits(ops, ops.linear(taken), vocab)
     return embed, _joined_logits(ops, ops.linear(_lengthened(weights.take(head, shape, cut=cut), each)), vocab)
 

@@ -59,6 +59,10 @@ class Ops(Protocol):
     def ranks(self) -> Ranks:
         """This process among those that hold a part of the model each; `ALONE` where it holds all."""
 
+    @property
+    def prepacks(self) -> bool:
+        """Whether `linear` copies the weight into a layout of its own: what a caller keeps of it is there twice."""
+
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Linear:
         """Prepare weight [out, in] and bias [out] once; the caller drops its reference to `weight` afterwards."""
 

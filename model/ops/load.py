@@ -18,4 +18,4 @@ def load_ops(
         from model.ops.npu import NpuOps
 
         return NpuOps(device, dtype, checks=checks, ranks=ranks)
-    return TorchOps(device, dtype, ranks)
+    return TorchOps(device, dtype, ranks, kind)

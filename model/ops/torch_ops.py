@@ -15,15 +15,18 @@ _PACK_ROWS = 8  # oneDNN packs for about this many rows; within a fifth of the b
 
 
 class TorchOps:
-    def __init__(self, device: torch.device, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, device: torch.device, dtype: torch.dtype, ranks: Ranks = ALONE, kind: str | None = None
+    ) -> None:  # fmt: skip
+        """kind: as of `load_ops`."""
         self.device = device
         self.dtype = dtype
         self.ranks = ranks
         # The packed weights of oneDNN are private torch operators: used only where they were just seen to work.
-        self.prepacks = device.type == "cpu" and _prepacking_works(dtype)
+        self.prepacks = (kind or device.type) == "cpu" and _prepacking_works(dtype)
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Linear:
-        if self.prepacks:
+        if self.prepacks and not weight.is_meta:
             return _PackedLinear(weight, bias)
         return _PlainLinear(weight, bias)
 

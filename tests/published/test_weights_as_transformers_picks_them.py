@@ -128,23 +128,26 @@ def test_a_tied_head_is_the_one_on_disk(
 
 @pytest.mark.parametrize("family", HEADS)
 def test_what_it_takes_of_memory(tmp_path: Path, family: str) -> None:
-    """An equal head is one copy; a network of shapes alone counts what the real one takes."""
+    """An equal head is one copy, and two where a CPU packs one; shapes alone count what the real network takes."""
 
-    def taken(path: Path, device: str) -> int:
+    def taken(path: Path, device: str, kind: str | None = None) -> int:
         checkpoint = Checkpoint(path)
-        found, ops = family_of(checkpoint), load_ops(torch.device(device), torch.float32)
+        found, ops = family_of(checkpoint), load_ops(torch.device(device), torch.float32, kind=kind)
         weights = Weights(checkpoint, found.renames, ops.dtype, ops.device, found.skips)
         model = found.build(checkpoint, weights, ops)
         assert model.embed.table.device.type == device
         return weights.taken_bytes
 
-    sizes = {}
+    sizes, more = {}, {}
     for on_disk in ("table", "equal", "different", "head"):
         path = tied(tmp_path / on_disk, family, on_disk)
-        sizes[on_disk] = taken(path, "cpu")
-        assert taken(path, "meta") == sizes[on_disk]
+        sizes[on_disk], on_a_cpu = taken(path, "meta"), taken(path, "cpu")
+        assert taken(path, "meta", "cpu") == on_a_cpu
+        more[on_disk] = on_a_cpu - sizes[on_disk]
     head = load_file(tmp_path / "different" / SINGLE)[HEADS[family][0]].nbytes
     assert sizes["table"] == sizes["equal"] == sizes["head"] == sizes["different"] - head
+    copy = head if load_ops(torch.device("cpu"), torch.float32).prepacks else 0
+    assert more == {"table": copy, "equal": copy, "different": 0, "head": copy}
 
 
 def test_the_first_qwen_answers_with_the_head_on_disk(tmp_path: Path) -> None:

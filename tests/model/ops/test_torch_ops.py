@@ -86,6 +86,19 @@ def test_plain_linear_shares_memory() -> None:
     assert torch.equal(linear(torch.ones(1, 3)), torch.full((1, 4), 3.0))
 
 
+def test_packed_linear_is_a_copy() -> None:
+    """So a table that is kept beside it counts twice."""
+    ops = TorchOps(CPU, torch.float32)
+    if not ops.prepacks:
+        pytest.skip("this torch or processor packs no weights")
+    weight = torch.zeros(4, 3)
+    linear = ops.linear(weight)
+    weight.fill_(1.0)
+    assert torch.equal(linear(torch.ones(1, 3)), torch.zeros(1, 4))
+    shapes = TorchOps(torch.device("meta"), torch.float32, kind="cpu")
+    assert shapes.prepacks and shapes.linear(weight.to("meta"))(torch.ones(1, 3, device="meta")).is_meta
+
+
 def test_rms_norm(ops: Ops) -> None:
     x, weight = randn(5, 24, dtype=ops.dtype) * 3, randn(24, dtype=ops.dtype, seed=1)
     normed = x.double() * torch.rsqrt(x.double().pow(2).mean(-1, keepdim=True) + 1e-6)

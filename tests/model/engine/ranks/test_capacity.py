@@ -9,14 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import GIB, MIB, EngineConfig
 from model.device import DeviceError
 from model.engine.kv_cache_size import cache_size, on_device
+from model.engine.messages import StartEngine
 from model.engine.profile import SAMPLER_COPIES, Profile
 from model.engine.ranks.capacity import DECODERS, Capacity, PlannedDevice, RankCapacity, capacity
+from model.engine.ranks.part import load_part
 from model.ops.npu import NpuOps
+from model.ops.torch_ops import TorchOps
 from model.registry import family_of
 from model.weight_shapes import META, AskedWeights
 from model.weight_tensors import WHOLE
@@ -93,6 +97,34 @@ def test_of_a_cpu_half_of_what_weights_leave_is_the_cache(tmp_path: Path) -> Non
     assert one.weights is not None and one.embedding_bytes == 0 and one.left == GIB - one.weights.nbytes
     assert one.room is not None and 0 <= one.left // 2 - one.room.nbytes < 16 * one.weights.kv.bytes_per_token(4)
     assert one.room.reserved == 0 and one.room.block_size == 16
+
+
+@pytest.mark.parametrize("on_disk", ["table", "head too", "untied"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_of_a_cpu_weights_and_cache_are_those_of_a_start(tmp_path: Path, dtype: str, on_disk: str) -> None:
+    """Where a CPU packs weights a tied table is kept twice, and no less than one with a head of its own."""
+    path = write_qwen2_5_vl(tmp_path / "model", tied=on_disk != "untied")
+    if on_disk == "head too":
+        tensors = load_file(path / "model.safetensors")
+        save_file(
+            {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].clone()}, path / "model.safetensors"
+        )
+    engine: dict[str, Any] = {"dtype": dtype, "kv_cache_bytes": MIB, "max_seqs": 2}
+    one = only(path, PlannedDevice(kind="cpu", nbytes=GIB), **engine)
+    part = load_part(
+        StartEngine(
+            checkpoint=str(path), engine=EngineConfig(device="cpu", **engine), shm_root="", max_model_len=LENGTH
+        ),
+        lambda: None, lambda done, total: None, None,
+    )  # fmt: skip
+    assert one.weights is not None and one.weights.nbytes == part.weight_bytes and one.size == part.size
+    (rows, width), itemsize = part.model.embed.table.shape, part.model.dtype.itemsize
+    packs = TorchOps(torch.device("cpu"), part.model.dtype).prepacks
+    on_a_card = only(path, PlannedDevice(kind="cuda", nbytes=GIB), dtype=dtype).weights
+    assert on_a_card is not None
+    copies = 1 if packs and on_disk != "untied" else 0
+    assert one.weights.nbytes - on_a_card.nbytes == copies * rows * width * itemsize
+    assert one.weights.decoder_bytes - on_a_card.decoder_bytes == one.weights.nbytes - on_a_card.nbytes
 
 
 @pytest.mark.parametrize(("n", "engine", "nbytes", "words"), [
