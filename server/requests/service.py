@@ -83,6 +83,8 @@ class RequestService:
         first, room, limits = requests[0], self.max_model_len, self.card.limits
         check_parameters(first, self.card, self.ready_engine)
         check_sums(requests, room, limits)
+        for request in requests:  # nobody gives way, and no worker begins, for what is never taken
+            check_chat(request, self.card, room, self.ready_engine)
         bad_words: Spellings = ()
         if first.sampling.bad_words:
             bad_words = await self._speller.spell(first.sampling.bad_words, first.parameter("bad_words"))
@@ -106,7 +108,6 @@ class RequestService:
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
         again once nobody has it open.
         """
-        check_chat(request, self.card, self.max_model_len, self.ready_engine)
         timings = ModelTimings(self.metrics, request.context)
         resources = RequestResources(request.id, self.workers, self.engine, self.segments, self.admission)
         try:

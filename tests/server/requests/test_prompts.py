@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from model.engine.messages import Generate
+from server.request_context import RequestContext
 from server.requests.prompts import AT_A_TIME, Speller, Spellings
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
@@ -109,6 +110,29 @@ def test_a_drain_that_runs_out_of_time_is_said(play: Play) -> None:
         with pytest.raises(Refusal) as caught:
             await task
         assert caught.value.code == "stopping"
+
+    play(scenario)
+
+
+def test_a_prompt_that_is_never_taken_makes_nobody_give_way(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        theirs = [replace(one, context=RequestContext(client="one")) for one in prompts("a", "b", "c", "d")]
+        waiting, _ = started(scene, theirs)
+        await until(lambda: scene.service.admission.n_active == 4)
+        context, sampling = RequestContext(client="two"), SamplingRequest(max_tokens=2)
+        both = [
+            ChatRequest(
+                id=f"r-{i}", chat=RawPrompt(ids=ids), chat_param=f"prompt[{i}]", sampling=sampling, context=context
+            )
+            for i, ids in enumerate([(1,), (999_999,)])
+        ]
+        task, _ = started(scene, both)
+        with pytest.raises(Refusal) as caught:
+            await task
+        assert caught.value.param == "prompt[1]"
+        assert not waiting.done() and scene.service.admission.n_active == 4, "nobody gave way"
+        waiting.cancel()
+        await asyncio.wait({waiting})
 
     play(scenario)
 

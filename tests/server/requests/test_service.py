@@ -1,6 +1,7 @@
 """One function owns a request: what it tells worker and engine, and what the client is told."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from model.engine.messages import Abort, MediaRead, StepDone, Token, TokenEvent
 from server.requests.refusal import Refusal
 from tests.server.doubles import STATS, Scene, prepared, until
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
+from tokenization.chat.grammar import Grammar
 from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
 from tokenization.text.bpe import BPETokenizer
 
@@ -110,9 +112,13 @@ def test_media_are_leased_given_back_and_released(play: Play) -> None:
 
 def test_what_is_wrong_before_anything_is_opened_reaches_no_worker(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
-        task, _ = start(scene, request("text", "video"))
-        await fails(task, "invalid_request", "unsupported_modality", "inputs[1]")
-        assert scene.to_worker() == []
+        asked = request("text", "video")
+        form = Grammar(kind="regex", source="a", param="structured_outputs.regex")
+        for one in (asked, replace(asked, grammar=form)):
+            task, _ = start(scene, one)
+            await until(lambda task=task: task.done() or scene.to_worker())  # type: ignore[misc]
+            assert scene.to_worker() == []
+            await fails(task, "invalid_request", "unsupported_modality", "inputs[1]")
 
     play(scenario)
 
