@@ -107,8 +107,8 @@ class ModelTimings:
             self.taken = time.monotonic()
             self._metrics.worker_queue.observe(self.taken - self.entered)
 
-    def fetched(self) -> None:
-        """Its media by URL are there: from now on it waits for a worker."""
+    def waits_for_worker(self) -> None:
+        """From now on: what had to be there before, its form or its media by URL, is."""
         self.entered = time.monotonic()
 
     def prompt(self, prepared: Prepared) -> None:

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from server.children.replies import NobodyUp
 from server.children.workers import WorkerDied, WorkerPool
-from server.requests.admission import Admission
 from server.requests.refusal import internal, invalid_request, unavailable
 from server.requests.request import CacheSalts, ChatRequest
 from tokenization.chat.grammar import CompiledGrammar, Grammar
@@ -29,24 +28,22 @@ class Grammars:
     Requests with another salt share nothing: what is known is quicker, so that its time tells who asked before.
     """
 
-    def __init__(self, workers: WorkerPool, tokenizer: Tokenizer, admission: Admission, salts: CacheSalts) -> None:
-        self._workers, self._leading_blanks, self._admission = workers, tokenizer.leading_blanks, admission
-        self._salts = salts
+    def __init__(self, workers: WorkerPool, tokenizer: Tokenizer, salts: CacheSalts) -> None:
+        self._workers, self._leading_blanks, self._salts = workers, tokenizer.leading_blanks, salts
         self._asked: dict[bytes, asyncio.Task[KnownGrammar]] = {}  # by key: of a worker, once for all who wait
         self._waiting: Counter[bytes] = Counter()  # for each of these
         self._known: OrderedDict[bytes, KnownGrammar] = OrderedDict()
         self._bytes = 0
 
     async def compiled(self, request: ChatRequest, grammar: Grammar) -> CompiledGrammar:
-        """Raises Refusal."""
+        """A worker may be asked: who awaits it has a place. Raises Refusal."""
         chat = request.chat
         goes_on = isinstance(chat, RawPrompt) or chat.continue_final_message
         blanks = 0 if goes_on else self._leading_blanks  # as the detokenizer leaves them out
         salt = self._salts.of(request)
         key = _key(grammar, blanks, salt)
         if (found := self._known.get(key)) is None:
-            with self._admission.enter(request.context):  # who waits for a worker is inside, and has its place
-                found = await self._asked_once(key, request, grammar, blanks)
+            found = await self._asked_once(key, request, grammar, blanks)
             if isinstance(found, PrepareFailed) and found.kind == "unavailable":
                 raise unavailable(found.message, "no_process")
             if isinstance(found, PrepareFailed) and found.kind != "bad_request":

@@ -8,9 +8,11 @@ from typing import Any
 
 from server.requests.admission import stopping
 from server.requests.checks import check_sums
+from server.requests.grammars import Grammars
 from server.requests.model_card import RequestLimits
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
+from tokenization.chat.grammar import CompiledGrammar, Grammar
 from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
@@ -45,15 +47,29 @@ async def run_together(runs: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 @dataclass(slots=True, eq=False)
 class AllPrepared:
-    """Holds every prompt back until all are prepared and their sums are known; calls `accepted` then."""
+    """Holds every prompt back until all are prepared and their sums are known; calls `accepted` then.
+
+    The form of their answers, which is one for all, is compiled before.
+    """
 
     requests: Sequence[ChatRequest]
     room: int  # tokens of one prompt with its answer
     limits: RequestLimits
     bad_words: Spellings
     accepted: Accepted | None
+    _form: CompiledGrammar | None = None
+    _compiled: asyncio.Event = field(default_factory=asyncio.Event)
     _prepared: dict[int, Prepared] = field(default_factory=dict)
     _all: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def form(self, index: int, grammar: Grammar, grammars: Grammars) -> CompiledGrammar:
+        """Compiled in the place of the first one. Raises Refusal to that, which ends the others."""
+        if index == 0:
+            self._form = await grammars.compiled(self.requests[0], grammar)
+            self._compiled.set()
+        await self._compiled.wait()
+        assert self._form is not None
+        return self._form
 
     async def wait(self, index: int, prepared: Prepared) -> None:
         """Raises Refusal, and what `accepted` raises, to the one that came last."""

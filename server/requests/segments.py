@@ -110,7 +110,7 @@ class RequestResources:
             return request
         found = await fetch_media(request, self.workers.fetcher)
         if timings is not None:
-            timings.fetched()
+            timings.waits_for_worker()
         return found
 
     async def job(self, message: Job, client: str, *, short: bool = True) -> WorkerJob:

@@ -23,7 +23,6 @@ from server.requests.refusal import Refusal, internal, invalid_request, loading,
 from server.requests.request import CacheSalts, ChatRequest
 from server.requests.segments import LOST, RequestResources, Segments, media_lost, not_generated, too_many_tokens
 from server.traces import Traces
-from tokenization.chat.grammar import CompiledGrammar
 from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Drawn, Encode, Job, Leases, Measured, Prepare, Prepared, PrepareFailed, Room
 from tokenization.placeholders import text_only
@@ -58,7 +57,7 @@ class RequestService:
         self._speller = Speller(card.tokenizer)
         self._salt = salts.of if salts.keeps else lambda request: b""
         self.admission = Admission(max_requests, self._why_not, segments.pool.capacity, metrics.gave_way)
-        self._grammars = Grammars(workers, card.tokenizer, self.admission, salts)
+        self._grammars = Grammars(workers, card.tokenizer, salts)
 
     @property
     def max_model_len(self) -> int:
@@ -91,18 +90,16 @@ class RequestService:
         sampling = self.card.defaults.sampling(first.sampling, room, bad_words)
         if (refused := self.admission.refusal(first.context.client, len(requests))) is not None:
             raise refused
-        grammar = None if first.grammar is None else await self._grammars.compiled(first, first.grammar)
         others = AllPrepared(requests, room, limits, bad_words, accepted)
         if len(requests) == 1:
-            await self._run(first, 0, sampling, grammar, others, emit)
+            await self._run(first, 0, sampling, others, emit)
         else:
-            runs = [self._run(request, i, sampling, grammar, others, emit) for i, request in enumerate(requests)]
+            runs = [self._run(request, i, sampling, others, emit) for i, request in enumerate(requests)]
             await run_together(runs)
 
     async def _run(
-        self, request: ChatRequest, i: int, sampling: SamplingParams, grammar: CompiledGrammar | None,
-        others: AllPrepared, emit: Emit,
-    ) -> None:  # fmt: skip
+        self, request: ChatRequest, i: int, sampling: SamplingParams, others: AllPrepared, emit: Emit
+    ) -> None:
         """Answer the i-th prompt of a body. The `others` are waited for before anything is computed for it.
 
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
@@ -112,6 +109,10 @@ class RequestService:
         resources = RequestResources(request.id, self.workers, self.engine, self.segments, self.admission)
         try:
             with self.admission.enter(request.context) as resources.place:
+                grammar = None
+                if request.grammar is not None:
+                    grammar = await others.form(i, request.grammar, self._grammars)
+                    timings.waits_for_worker()
                 request = await resources.with_media(request, timings)
                 prepared = await self._prepare(request, resources, timings)
                 room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)

@@ -8,7 +8,6 @@ import pytest
 
 from server.children.workers import WorkerDied, WorkerPool
 from server.request_context import RequestContext
-from server.requests.admission import Admission
 from server.requests.grammars import MOST_KNOWN, Grammars
 from server.requests.refusal import Refusal
 from server.requests.request import CacheSalts, ChatRequest
@@ -55,7 +54,7 @@ class Pool:
 
 
 def grammars(pool: Pool, salts: CacheSalts = SALTS) -> Grammars:
-    return Grammars(cast(WorkerPool, pool), cast(Tokenizer, pool), Admission(8, lambda: None), salts)
+    return Grammars(cast(WorkerPool, pool), cast(Tokenizer, pool), salts)
 
 
 def ask(known: Grammars, source: str, request: ChatRequest = REQUEST, **fields: Any) -> CompiledGrammar:

@@ -16,8 +16,9 @@ from server.requests.sampling import SamplingRequest
 from tests.server.doubles import EmitDouble, Scene, prepared, until
 from tests.server.scenario import A, B, Play
 from tokenization.chat.errors import ChatError
+from tokenization.chat.grammar import CompiledGrammar, Grammar
 from tokenization.chat.parts import RawPrompt
-from tokenization.messages import Encode, Prepared, PrepareFailed
+from tokenization.messages import Compiled, Encode, Prepared, PrepareFailed
 from tokenization.text.bpe import BPETokenizer
 
 
@@ -110,6 +111,35 @@ def test_a_drain_that_runs_out_of_time_is_said(play: Play) -> None:
         with pytest.raises(Refusal) as caught:
             await task
         assert caught.value.code == "stopping"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("texts", [("Hi",), ("Hi", "you")])
+def test_a_drain_lets_a_body_go_on_whose_form_is_compiled(play: Play, texts: tuple[str, ...]) -> None:
+    """The form is made once for all prompts, and each has its place from the start."""
+
+    async def scenario(scene: Scene) -> None:
+        grammar = Grammar(kind="regex", source="a", param="structured_outputs.regex")
+        asked = [replace(one, grammar=grammar) for one in prompts(*texts)]
+        task, emitted = started(scene, asked)
+        await until(lambda: scene.to_worker())
+        drain = asyncio.create_task(scene.service.admission.drain(60.0))
+        await until(lambda: scene.service.admission.draining)
+        assert scene.service.admission.n_active == len(texts)
+        form = CompiledGrammar(source="compiled")
+        scene.workers.slots[0].on_message(Compiled(request_id="r-0", grammar=form))
+        for i, text in enumerate(texts):
+            await until(lambda i=i: task.done() or len(scene.to_worker()) == i + 2)  # type: ignore[misc]
+            assert not task.done() and scene.to_worker()[-1] == Encode(request_id=f"r-{i}", text=text)
+            scene.workers.slots[0].on_message(prepared(f"r-{i}", 3))
+        await until(lambda: len(names_to_engine(scene)) == len(texts))
+        assert {said.grammar.source for said in scene.to_engine()} == {"compiled"}
+        for one in asked:
+            scene.say(one.id, A, finish="stop")
+        await task
+        await drain
+        assert [delta.finish for delta in emitted.deltas] == ["stop"] * len(texts)
 
     play(scenario)
 
