@@ -1,6 +1,7 @@
 """POST /v1/completions: prompts without a template, continued; OpenAI's older form, as vLLM writes it."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -169,7 +170,7 @@ class TextSerializer:
         self._prompts: Sequence[Prepared] = ()
         self._scored: dict[int, tuple[tuple[Token, ...], int]] = {}  # by prompt: its tokens, and their characters
         self._lengths: dict[int, int] = {}  # by index of a begun choice: characters of its tokens so far
-        self._n_tokens = 0  # of what a stream has brought
+        self._n_tokens: Counter[int] = Counter()  # by index of a choice: of what a stream has brought
 
     def accepted(self, prompts: Sequence[Prepared]) -> None:
         """Called once, before anything is written: all prompts, in their order."""
@@ -182,13 +183,13 @@ class TextSerializer:
 
     def event(self, prepared: Prepared, delta: Delta) -> bytes | dict[str, Any]:
         begins = delta.index not in self._lengths  # told even without text: a client's clock stops at the first token
-        self._n_tokens += 0 if self._request.prompt_only else len(delta.tokens)
+        self._n_tokens[delta.index] += 0 if self._request.prompt_only else len(delta.tokens)
         if not (delta.text or delta.finish or begins or self._every_token):
             return b""
         choice = self._choice(delta)
         chunk: dict[str, Any] = {**self._head, "choices": [choice]}
         if self._asked.include_usage:
-            chunk["usage"] = self._usage(self._n_tokens) if self._asked.usage_so_far else None
+            chunk["usage"] = self._usage(self._n_tokens[delta.index]) if self._asked.usage_so_far else None
         if not (begins and self._asked.scores_prompt):
             return data(chunk)
         return {**chunk, "choices": LazyList(lambda: [choice])}  # the prompt's log-probabilities may be very many
@@ -196,7 +197,7 @@ class TextSerializer:
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         if not self._asked.include_usage:
             return b""
-        return data({**self._head, "choices": [], "usage": self._usage(self._n_tokens)})
+        return data({**self._head, "choices": [], "usage": self._usage(self._n_tokens.total())})
 
     def _choice(self, delta: Delta) -> dict[str, Any]:
         """A whole answer, or what a delta adds to one; where echo is asked for, the prompt stands before the first."""

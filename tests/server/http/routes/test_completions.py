@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from model.engine.messages import Token
 from server.http.routes.completions import MAX_PROMPTS, TextRequest, TextSerializer, read_completions
@@ -195,6 +196,11 @@ def test_usage_with_every_chunk(tokenizer: BPETokenizer) -> None:
               Delta(text="b", tokens=(Token(id=3),), finish="length")]  # fmt: skip
     assert [parse(event)["usage"]["completion_tokens"] for event in events(written, deltas)] == [1, 3]
     assert not serializer(tokenizer, stream=True).closing(prepared("r1"), 3)
+    written = serializer(tokenizer, stream=True, n=2, stream_options=options)
+    both = [replace(delta, index=index) for delta in deltas[::2] for index in (0, 1)]
+    counted = [parse(event)["usage"] for event in events(written, both)]
+    assert counted == [used(3, n) for n in (1, 1, 2, 2)], "of its own choice"
+    assert parse(written.closing(prepared("r1"), 2))["usage"] == used(3, 4)
 
 
 def test_ids_are_shown_where_they_are_asked_for(tokenizer: BPETokenizer) -> None:
