@@ -173,7 +173,7 @@ class WorkerPulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Sent every half second by a thread of its own: which job runs, for how long, and how long without progress."""
 
     request_id: str | None
-    busy_seconds: float
+    busy_seconds: float  # without those that it waits for leases
     still_seconds: float = 0.0  # since the job last began a packet, a block, a picture; 0 while it waits for leases
 
 

@@ -180,8 +180,9 @@ class _Inbox:
         self._jobs: deque[Job] = deque()
         self._replies: dict[str, Leases | Cancel] = {}  # of queued and running jobs only
         self._closed: Exception | None = None
-        self.running: tuple[str | None, float] = (None, 0.0)  # request and since when (monotonic)
-        self._moved: float | None = None  # when the running job last made progress; None while it waits for the server
+        self.running: tuple[str | None, float] = (None, 0.0)  # request; since when (monotonic), later by what it waited
+        self._moved = 0.0  # when the running job last made progress
+        self._asked: float | None = None  # since when it waits for the server
 
     def read(self) -> None:
         """The reader thread's main."""
@@ -220,12 +221,13 @@ class _Inbox:
             return job
 
     def pulse(self) -> WorkerPulse:
-        """How long the running job has taken, and how long it has made no progress."""
-        (request_id, since), moved, now = self.running, self._moved, time.monotonic()
-        if request_id is None:
-            return WorkerPulse(request_id=None, busy_seconds=0.0)
-        still = 0.0 if moved is None else now - moved
-        return WorkerPulse(request_id=request_id, busy_seconds=now - since, still_seconds=still)
+        """How long the running job has taken, and how long it has made no progress; neither runs while it waits."""
+        with self._changed:
+            request_id, since = self.running
+            if request_id is None:
+                return WorkerPulse(request_id=None, busy_seconds=0.0)
+            now = time.monotonic() if self._asked is None else self._asked
+            return WorkerPulse(request_id=request_id, busy_seconds=now - since, still_seconds=now - self._moved)
 
     def finished(self) -> None:
         with self._changed:
@@ -238,10 +240,12 @@ class _Inbox:
         """Say what the running job needs, and wait for the names that are leased to it. Raises Cancelled."""
         self._channel.send(measured)
         with self._changed:
-            self._moved = None
+            self._asked = self._moved = began = time.monotonic()
             while measured.request_id not in self._replies and self._closed is None:
                 self._changed.wait()
-            self._moved = time.monotonic()
+            self._asked, self._moved = None, time.monotonic()
+            request_id, since = self.running
+            self.running = (request_id, since + self._moved - began)
             self._raise_if_closed()
             reply = self._replies[measured.request_id]
             if isinstance(reply, Cancel):

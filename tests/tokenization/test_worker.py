@@ -185,17 +185,20 @@ def test_leases_that_are_gone_fail_one_job(server: Server, caplog: pytest.LogCap
 
 
 def test_a_pulse_beats_while_a_job_is_stuck(server: Server) -> None:
-    """And says since when; what waits for the server is not stuck."""
+    """And says since when; what waits for the server is not stuck, and spends no time of its own."""
     begun = time.monotonic()
     server.processor.go_on.clear()
     server.prepare("r1", [{"image": SMALL}])
     measured = server.recv()
-    assert server.pulse("r1").still_seconds == 0
+    waiting = [server.pulse("r1") for _ in range(3)][1:]  # the first may be older than the wait
+    assert waiting[0] == waiting[1] and waiting[0].still_seconds == 0
+    leased = time.monotonic()
     server.lease(measured)
     busy = [server.pulse("r1") for _ in range(4)][1:]  # the first may be older than the leases
     for seconds in ([one.busy_seconds for one in busy], [one.still_seconds for one in busy]):
         assert seconds == sorted(seconds) and 0.8 < seconds[-1] - seconds[0] <= time.monotonic() - begun
     assert all(one.still_seconds <= one.busy_seconds for one in busy)
+    assert busy[-1].busy_seconds <= waiting[1].busy_seconds + time.monotonic() - leased
     server.processor.go_on.set()
     assert isinstance(server.recv(), Prepared)
     server.finish("r1")
