@@ -62,6 +62,7 @@ class SupervisedChild(ABC):
         self._failed_starts = 0  # incarnations in a row that ended before they were ready
         self._cpu_of_ended = 0.0  # seconds, of all incarnations that are reaped
         self._replacement: str | None = None  # why this incarnation is ended although it is well
+        self._condemned = False  # this incarnation is dying or dead, or is killed next
         self._told: dict[int, str] = {}  # by return code: why it ends so before it is ready, in its own words
 
     # ---- for those who work with it
@@ -102,6 +103,7 @@ class SupervisedChild(ABC):
         self.on_unavailable()
         self.child, self._started = child, time.time()
         self._ready_since = self._replacement = None
+        self._condemned = False
         self._told = {}
         self.liveness.begin(child.pid, time.monotonic())
         self._outbox: asyncio.Queue[tuple[msgspec.Struct, bool]] = asyncio.Queue()
@@ -111,6 +113,8 @@ class SupervisedChild(ABC):
         self.liveness.hear(message, time.monotonic())
         if isinstance(message, Ending):
             self._told[message.code] = message.why
+        elif self._condemned and self._ready_since is None:
+            return  # it has no work: all that it can say is that it is ready
         elif not isinstance(message, Loading):
             self.handle(message)
 
@@ -122,7 +126,11 @@ class SupervisedChild(ABC):
         self.ready.set()
 
     def on_unavailable(self) -> None:
-        """It is dying or dead: it is given nothing more. Called as soon as anybody notices, perhaps twice."""
+        """It is dying or dead: it is given nothing more. Called as soon as anybody notices, perhaps twice.
+
+        One that was not ready by then never is.
+        """
+        self._condemned = True
         if self.up:
             self.up, self._down_since = False, time.monotonic()
 

@@ -20,9 +20,9 @@ from server.children.supervisor import StartFailed, backoff
 from server.children.workers import WorkerPool
 from shm import Owner
 from tests.server.children.supervised import BEGIN, GOOD, Supervised, eventually, keep
-from tests.server.doubles import Scene, config_of
-from tests.server.scenario import Play
-from tokenization.messages import StartWorker, WorkerPulse
+from tests.server.doubles import Scene, config_of, until
+from tests.server.scenario import Play, generate
+from tokenization.messages import StartWorker, WorkerPulse, WorkerReady
 
 STUCK = """
 import sys, threading
@@ -65,6 +65,38 @@ def test_one_that_pulses_and_makes_no_progress_is_killed(caplog: pytest.LogCaptu
     hangs, where = (record for record in caplog.records if "hangs" in record.getMessage())
     assert "(9 s in one step)" in hangs.getMessage()
     assert "in pulse" in getattr(where, "stacks", "") and "most recent call first" in getattr(where, "stacks", "")
+
+
+def test_one_that_hung_while_it_loads_is_not_ready_any_more(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says while its stacks are read comes too late: it is killed next."""
+
+    async def scenario(scene: Scene) -> None:
+        engine, worker, engine_ready = scene.engine, scene.workers.slots[0], scene.engine.info
+        scene.kill_engine()
+        scene.kill_worker()
+        scene.start_engine(ready=False)
+        scene.start_worker(ready=False)
+        waiting = asyncio.create_task(engine.submit(generate("chat-1")))
+        await until(lambda: engine.n_waiting == 1)
+
+        for child, says in ((engine, engine_ready), (worker, WorkerReady())):
+
+            async def stacks_of(pid: int, child: Any = child, says: Any = says) -> str:
+                child.on_message(says)
+                await asyncio.sleep(0.01)
+                return ""
+
+            monkeypatch.setattr(supervisor, "stacks_of", stacks_of)
+            hung: Any = child.child
+            await child._tell_hang(hung, "no further")
+        assert not engine.up and not worker.up and worker.state == "down"
+        assert scene.to_engine() == [] and not waiting.done()
+        scene.kill_engine()
+        scene.start_engine()
+        await waiting
+        scene.finished("chat-1", "done")
+
+    play(scenario)
 
 
 def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
@@ -132,11 +164,13 @@ def test_last_words_are_heard() -> None:
 
     async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         child.on = lambda message: heard.append(message) if isinstance(message, WorkerPulse) else None
+        await asyncio.wait_for(child.ready.wait(), 60)
+        child.tell(child.start)
         await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
         assert len(heard) == 2000
 
     says = "for _ in range(2000): channel.send(WorkerPulse(request_id=None, busy_seconds=0.0))\n"
-    keep(BEGIN + "channel.send(WorkerReady())\n" + says, scenario)
+    keep(BEGIN + "channel.send(WorkerReady()); channel.recv()\n" + says, scenario)
 
 
 def test_a_defect_of_ours_is_not_taken_for_a_dead_child() -> None:
