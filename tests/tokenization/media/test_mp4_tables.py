@@ -204,6 +204,14 @@ def test_boxes_are_walked_with_a_look_whether_anybody_waits() -> None:
         check_tables(memoryview(make_clip(4) + box(b"free", bytes(1 << 20)) + box(b"udta", b"") * 3000), leaves)
 
 
+def test_a_handler_is_looked_for_in_one_step() -> None:
+    """A copy of the box for each name that lies between two numbers: 800 KB took seconds."""
+    data = make_clip(1) + box(b"meta", b"xhdlrxxx" * 100_000)
+    begun = time.process_time()
+    checked(data)
+    assert time.process_time() - begun < CPU_SECONDS
+
+
 # ---- damage
 
 

@@ -278,7 +278,6 @@ def _too_many(kind: bytes, n: int) -> ChatError:
 
 def _children_of_meta(data: memoryview, begin: int, end: int) -> int:
     """Where its boxes begin: version and flags stand before them, or do not. Without a handler it is passed over."""
-    found = bytes(data[begin:end]).find(b"hdlr")
-    while found >= 0 and found % 4:
-        found = bytes(data[begin:end]).find(b"hdlr", found + 1)
-    return max(begin, begin + found - 4) if found >= 0 else end
+    words = np.frombuffer(data[begin:end], np.uint32, count=(end - begin) // 4)
+    found = words == np.frombuffer(b"hdlr", np.uint32)
+    return max(begin, begin + 4 * int(found.argmax()) - 4) if found.any() else end
