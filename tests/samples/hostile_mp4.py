@@ -2,6 +2,7 @@
 
 import io
 import struct
+import zlib
 
 import av
 
@@ -10,6 +11,11 @@ from tests.samples.videos import B_FRAMES, make_clip
 
 def box(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I4s", 8 + len(content), kind) + content
+
+
+def compressed(header: bytes) -> bytes:
+    """A `cmov`, as old QuickTime files have it, of that header."""
+    return box(b"cmov", box(b"dcom", b"zlib") + box(b"cmvd", struct.pack(">I", len(header)) + zlib.compress(header)))
 
 
 def with_table(data: bytes, kind: bytes, content: bytes) -> bytes:

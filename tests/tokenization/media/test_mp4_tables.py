@@ -15,13 +15,13 @@ import pytest
 from PIL import Image
 
 from configs.serve import MediaConfig
-from tests.samples.hostile_mp4 import box, edits, equal_samples, fragments, grouped, with_table
+from tests.samples.hostile_mp4 import box, compressed, edits, equal_samples, fragments, grouped, with_table
 from tests.samples.videos import B_FRAMES, make_clip, make_sound
 from tokenization.cancel import Cancelled, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.media.audio import read_sound
 from tokenization.media.audio_decoder import open_sound
-from tokenization.media.containers.mp4_tables import MOST_TRACKS, check_tables, is_iso
+from tokenization.media.containers.mp4_tables import MOST_TRACKS, SLACK, check_tables, is_iso
 from tokenization.media.video_decoder import open_video
 from tokenization.media.video_probe import probe
 from tokenization.worker_memory import bound_memory
@@ -109,14 +109,42 @@ def test_a_compressed_header_is_looked_into() -> None:
         at = data.index(b"moov") - 4
         (size,) = struct.unpack_from(">I", data, at)
         header = data[at + 8 : at + size]
-        packed = box(b"dcom", b"zlib") + box(b"cmvd", struct.pack(">I", len(header)) + zlib.compress(header))
-        moved = data[:at] + box(b"moov", box(b"cmov", packed))
+        moved = data[:at] + box(b"moov", compressed(header))
         if refused:
             with pytest.raises(ChatError, match="claims"):
                 checked(moved)
         else:
             checked(moved)
             assert len(list(open_video(moved, MediaConfig()).packets())) == 2
+
+
+def test_compressed_headers_share_what_the_file_may_unpack(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked, plain = [], zlib.decompressobj
+
+    class Spy:
+        """zlib's object, which tells how much it gives out."""
+
+        def __init__(self) -> None:
+            self._inside = plain()
+
+        def decompress(self, packed: memoryview, most: int) -> bytes:
+            unpacked.append(self._inside.decompress(packed, most))
+            return unpacked[-1]
+
+    monkeypatch.setattr("tokenization.media.containers.mp4_tables.zlib.decompressobj", Spy)
+    data = make_clip(1) + box(b"moov", compressed(compressed(bytes(60_000)) * 50) * 4)
+    with pytest.raises(ChatError, match="compressed headers"):
+        checked(data)
+    assert 0 < sum(map(len, unpacked)) <= len(data) + SLACK
+    checked(make_clip(1) + box(b"moov", compressed(compressed(bytes(10_000)) * 2)))
+
+
+def test_a_compressed_header_claims_no_more_than_is_looked_at() -> None:
+    """FFmpeg unpacks as much as the header says: tables behind the first bytes of it took 2 GB."""
+    tail = equal_samples(60_000_000)
+    at = tail.index(b"moov") + 4
+    with pytest.raises(ChatError, match="compressed headers"):
+        checked(make_clip(1) + box(b"moov", compressed(box(b"free", bytes(1 << 20)) + tail[at:])))
 
 
 HOSTILE: dict[str, Callable[[], bytes]] = {

@@ -99,7 +99,7 @@ class _BoxWalk:
         self._check = check
         self._nbytes = len(data)
         self._left = len(data) // _BYTES_PER_BOX + _FEW_BOXES  # boxes
-        self._claimed = self._edited = self._tracks = self._fragments = self._properties = 0
+        self._claimed = self._edited = self._tracks = self._fragments = self._properties = self._unpackable = 0
         self._track = _Track()
         self._fragment = 0  # number of the track that it is of
         self._samples: Counter[int] = Counter()  # by number of a track
@@ -180,9 +180,12 @@ class _BoxWalk:
         """The header of an old QuickTime file, which is compressed."""
         if len(box) < 24 or bytes(box[4:12]) != b"dcomzlib" or bytes(box[16:20]) != b"cmvd":
             return memoryview(b"")
-        most = min(int.from_bytes(box[20:24], "big"), self._nbytes + SLACK)
+        size = _number(box, 20)  # the demuxer unpacks as much, and refuses a header that is longer
+        self._unpackable += size
+        if self._unpackable > self._nbytes + SLACK:
+            raise ChatError("the compressed headers of the file claim more than its bytes hold")
         try:
-            return memoryview(zlib.decompressobj().decompress(box[24:], max(most, 1)))
+            return memoryview(zlib.decompressobj().decompress(box[24:], max(size, 1)))
         except zlib.error:
             return memoryview(b"")
 
