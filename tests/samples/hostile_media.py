@@ -40,6 +40,19 @@ def padded_jpeg(width: int, height: int, scans: int = 1, nbytes: int = 0) -> byt
     return body + bytes(max(0, nbytes - len(body) - 2)) + b"\xff\xd9"
 
 
+def film_of(jpeg: bytes, container: str, *, width: int, height: int) -> bytes:
+    """A film of one picture of that size, as it is."""
+    sink = io.BytesIO()
+    with av.open(sink, "w", format=container) as output:
+        stream = output.add_stream("mjpeg", rate=10)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuvj420p"
+        packet = av.Packet(jpeg)
+        packet.stream, packet.pts, packet.dts, packet.is_keyframe = stream, 0, 0, True
+        output.mux(packet)
+    return sink.getvalue()
+
+
 def flat_png(width: int, height: int, *, bits: int = 8, colour: int = 0, level: int = 6) -> bytes:
     """All zero. colour: as in IHDR, 0 grey, 2 RGB, 4 grey and opacity, 6 RGBA."""
     n = {0: 1, 2: 3, 4: 2, 6: 4}[colour]

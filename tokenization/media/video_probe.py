@@ -16,6 +16,7 @@ MAX_SOURCE_FRAMES = 432_000  # frames that a file may hold, looked at or not: tw
 _AV1 = ("libdav1d", "av1")
 _MOST_FRAMES = 32  # of AV1 in one packet, those that are only referred to included: encoders write up to seven
 _MOST_UNITS = 1 << 12
+_MOST_SCANS = 64  # of a JPEG in one packet: each is passed over the whole picture, in one call; encoders write ten
 _FIRST_TRIES = 4  # keys at which a first picture is looked for
 # Signs of (a, b, c, d) in a display matrix -> how a frame becomes upright: flip left-right first? turn by how much?
 _UPRIGHT = {
@@ -89,6 +90,8 @@ def _read_index(video: VideoReader) -> tuple[PacketIndex, np.ndarray, float, flo
             keys.append(number)
         if codec in _AV1:
             _check_units(memoryview(packet))
+        elif codec == "mjpeg" and bytes(packet).count(b"\xff\xda") > _MOST_SCANS:
+            raise ChatError(f"a packet of the video holds more than {_MOST_SCANS} scans")
         # Cut off by an edit list; broken off by the end of the file; VP8's frames that are only referred to.
         hidden = codec == "vp8" and not memoryview(packet)[0] & 0x10
         shown.append(not (packet.is_discard or packet.is_corrupt or hidden))

@@ -13,6 +13,7 @@ import pytest
 from av.container import InputContainer
 
 from configs.serve import MediaConfig
+from tests.samples.hostile_media import film_of, padded_jpeg
 from tests.samples.hostile_mp4 import shared_samples, shown_last_to_first
 from tests.samples.videos import B_FRAMES, make_clip, read_numbers
 from tests.tokenization.media.test_matroska_tracks import element, number
@@ -62,6 +63,17 @@ def test_a_packet_of_many_frames_is_refused(n: int) -> None:
     else:
         with pytest.raises(ChatError, match="more than 32 frames"):
             probe(data, CAPS)
+
+
+@pytest.mark.parametrize("container", ["avi", "mov", "matroska"])
+def test_a_packet_of_many_scans_is_refused(container: str, decoded: list[int]) -> None:
+    """Motion JPEG: a decoder passes over the whole picture for each, in one call. 312 KB took 5 s."""
+    assert probe(film_of(padded_jpeg(64, 48, 64), container, width=64, height=48), CAPS).n_frames == 1
+    decoded.clear()
+    for jpeg in (padded_jpeg(64, 48, 65), padded_jpeg(64, 48, 5000)):
+        with pytest.raises(ChatError, match="more than 64 scans"):
+            probe(film_of(jpeg, container, width=64, height=48), CAPS)
+    assert not decoded
 
 
 def test_dav1d_has_one_thread_and_the_others_several(plain: bytes) -> None:
