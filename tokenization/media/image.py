@@ -33,6 +33,8 @@ _PARTS = 1 << 11  # of any picture that are read one by one: each takes a micros
 _BYTES_OF_A_PART = 128  # a further one for so many bytes; the chunks of a PNG's pixels have 8,192
 _MOST_PROFILES = 8  # a PNG has one, which may hold a megabyte packed into one kilobyte; pixels may look like its name
 _PIXEL_BYTES = 4  # that Pillow keeps at most
+_MOST_PIXELS = MAX_DECODE_BYTES // _PIXEL_BYTES  # of any picture, whatever the settings allow
+Image.MAX_IMAGE_PIXELS = _MOST_PIXELS // 2  # Pillow refuses twice as many, where plugins would take memory at once
 _WEBP_BYTES = 16  # for each pixel: libwebp's two canvases, the answer and Pillow's copy of it
 _BAND = 1 << 20  # pixels of a picture that are made RGB at once
 _TURNED = 1 << 24  # pixels of a picture that is turned as a whole, which is faster: a telephone's photograph
@@ -177,7 +179,11 @@ def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Im
     with _pillow(_NOT_AN_IMAGE, data):
         if data.count(b"iCCP") > _MOST_PROFILES:
             raise ChatError("the image has more than one colour profile")
-        image = Image.open(CheckedFile(data, check, most=parts), formats=FORMATS)
+        try:
+            image = Image.open(CheckedFile(data, check, most=parts), formats=FORMATS)
+        except Image.DecompressionBombError:
+            most = min(max_source_pixels, _MOST_PIXELS)
+            raise ChatError(f"the image has more than {_MOST_PIXELS} pixels, at most {most} are allowed") from None
         if image.format == "JPEG":  # a small file may hold many scans of a large picture
             image.decodermaxblock = _JPEG_BLOCK
         width, height = image.size

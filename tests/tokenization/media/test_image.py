@@ -139,9 +139,19 @@ def test_a_bomb_is_refused_from_its_header(make: Callable[[int, int], bytes], si
     refused(make(100, 100), 1)  # whatever is loaded at first use is loaded
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
-    refused(data, cap)
+    assert f"pixels, at most {cap} are allowed" in refused(data, cap)
     assert time.process_time() - start < 0.5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # KiB
+
+
+def test_the_pixel_cap_is_ours_and_not_pillow_s() -> None:
+    data = bomb_png(20_000, 10_000)
+    assert refused(data) == f"the image has 20000 x 10000 = 200000000 pixels, at most {CAP} are allowed"
+    assert header(data, 200_000_000) == (20_000, 10_000, 1)
+    assert header(bomb_png(16_384, 16_384), 1 << 32) == (16_384, 16_384, 1)
+    assert refused(bomb_png(16_384, 16_385), 1 << 32) == (
+        "the image has more than 268435456 pixels, at most 268435456 are allowed"
+    )
 
 
 def test_bombs_below_pillow_s_own_warning_limit_are_quiet() -> None:
