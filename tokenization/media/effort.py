@@ -115,20 +115,26 @@ def weight_of(data: bytes) -> Weight:
 def jpeg_weight(data: bytes) -> tuple[Weight, int]:
     """Of a JPEG, and how often a decoder passes over its picture, counted to MOST_SCANS; 1 where nothing tells."""
     weight, scans = None, 0
-    components, progressive = 0, False  # of the frame before a scan
+    most = MOST_SCANS if keeps_coefficients(data) else 1
+    for kind, at in _segments(data):
+        if kind in _FRAMES:
+            components = data[at + 7] if at + 7 < len(data) else 0
+            weight = weight or (FOUR_INKS if components == 4 else PROGRESSIVE if kind & 3 == 2 else JPEG)
+        scans += kind == _SOS
+        if scans == most:
+            break
+    return weight or PROGRESSIVE, max(scans, 1)
+
+
+def keeps_coefficients(data: bytes) -> bool:
+    """Whether a decoder keeps those of a whole JPEG; one scan with all components, sequential, it reads as it goes."""
+    components, progressive = 0, False  # of the frame before the first scan
     for kind, at in _segments(data):
         if kind in _FRAMES:
             components, progressive = data[at + 7] if at + 7 < len(data) else 0, kind & 3 == 2
-            weight = weight or (FOUR_INKS if components == 4 else PROGRESSIVE if progressive else JPEG)
-        if kind != _SOS:
-            continue
-        # One scan with all components, sequential: the decoder reads it as it goes, and no further one.
-        if not scans and not progressive and data[at + 2 : at + 3] == bytes([components]):
-            return weight or PROGRESSIVE, 1
-        scans += 1
-        if scans == MOST_SCANS:
-            break
-    return weight or PROGRESSIVE, max(scans, 1)
+        elif kind == _SOS:
+            return progressive or data[at + 2 : at + 3] != bytes([components])
+    return True
 
 
 def cannot_hold(data: bytes, pixels: int) -> bool:

@@ -14,7 +14,7 @@ from tokenization.cancel import Check, CheckedFile, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.media.containers.exif import TRANSPOSE, orientation_of, stored_box
 from tokenization.media.containers.signatures import meant_as
-from tokenization.media.effort import cannot_hold
+from tokenization.media.effort import cannot_hold, keeps_coefficients
 
 # By content, never by suffix; importing the plugins registers them, so that opening never loads any other one.
 _PLUGINS = (JpegImagePlugin, PngImagePlugin, WebPImagePlugin, GifImagePlugin, BmpImagePlugin)
@@ -200,7 +200,7 @@ def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Im
     if max(width, height) > MAX_SIDE:
         raise ChatError(f"one side of the image has {max(width, height)} pixels, at most {MAX_SIDE} are allowed")
     per_pixel = _WEBP_BYTES if image.format == "WEBP" else _PIXEL_BYTES
-    if image.info.get("progressive"):
+    if image.format in ("JPEG", "MPO") and keeps_coefficients(data):
         per_pixel += 2 * len(image.getbands())  # coefficients, until the last scan
     if width * height * per_pixel > MAX_DECODE_BYTES:
         raise ChatError(

@@ -127,6 +127,19 @@ def test_the_memory_of_decoding_is_bounded_by_the_header(
         read_header(out.getvalue(), max_source_pixels=CAP)
 
 
+def test_the_coefficients_of_a_sequential_jpeg_count_where_its_first_scan_lacks_a_component(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """libjpeg keeps them then, too: 6 bytes of each pixel more."""
+    data = encoded(photo(64, 48), "JPEG")
+    at = data.index(b"\xff\xda")
+    grey = data[:at] + b"\xff\xda\0\x08\1" + data[at + 5 : at + 7] + b"\0\x3f\0" + data[at + 14 :]
+    monkeypatch.setattr("tokenization.media.image.MAX_DECODE_BYTES", 64 * 48 * 10 - 1)
+    read_header(data, max_source_pixels=CAP)
+    with pytest.raises(ChatError, match="decoding this image of 64 x 48 pixels takes"):
+        read_header(grey, max_source_pixels=CAP)
+
+
 PEAK = """
 import resource, sys
 from pathlib import Path
