@@ -72,16 +72,16 @@ class Picture:
         width, height = self.image.size
         return (height, width) if self.orientation >= 5 else (width, height)
 
-    def resized(self, *, width: int, height: int) -> Image.Image:
+    def resized(self, *, width: int, height: int, bilinear: bool = False) -> Image.Image:
         """Upright, as RGB, of that size: to the bit as if all of it were made upright and RGB first.
 
         Pillow makes a picture narrower row by row before anything else. So a band of rows is turned, made RGB (or grey)
         and made narrower before the next one, and no second copy of a large picture is ever made. Raises ChatError.
         """
-        image = resize(self._narrowed(width), width=width, height=height)
+        image = resize(self._narrowed(width, bilinear), width=width, height=height, bilinear=bilinear)
         return image if image.mode == "RGB" else image.convert("RGB")
 
-    def _narrowed(self, width: int) -> Image.Image:
+    def _narrowed(self, width: int, bilinear: bool) -> Image.Image:
         """Upright, as RGB or grey, of its own height, and no wider than `width` unless nothing else is to be done."""
         mode, convert = _conversion(self.image, self.on_white)
         if convert is None and self.orientation == 1:
@@ -95,7 +95,7 @@ class Picture:
                 if band.height == self.size[1]:
                     return band
                 image = image or Image.new(mode, (width, self.size[1]))
-                image.paste(resize(band, width=width, height=band.height), (0, top))
+                image.paste(resize(band, width=width, height=band.height, bilinear=bilinear), (0, top))
         assert image is not None, "a picture has rows"
         return image
 
@@ -115,19 +115,15 @@ def decode(data: bytes, *, max_source_pixels: int, on_white: bool = True, check:
     `check` is called between blocks of the file.
     """
     image, header = _open(data, max_source_pixels, check)
-    stored = image.size
-    with _pillow(_DAMAGED):
-        image.load()
-    if image.size != stored:
-        raise ChatError(_DAMAGED)
-    return Picture(image=image, orientation=header.orientation, on_white=on_white)
+    return _loaded(image, header, on_white)
 
 
 def decode_rgb(data: bytes, *, max_source_pixels: int, on_white: bool = True, check: Check = go_on) -> Image.Image:
     """`decode`, upright, as RGB, of the size in `read_header`. Raises ChatError, also for damaged data."""
-    picture = decode(data, max_source_pixels=max_source_pixels, on_white=on_white, check=check)
-    width, height = picture.size
-    return picture.resized(width=width, height=height)
+    image, header = _open(data, max_source_pixels, check)
+    if image.mode != "RGB" or "transparency" in image.info or header.orientation != 1:
+        _check_memory(image, 2 * _PIXEL_BYTES)  # a copy, beside what the file stores
+    return _loaded(image, header, on_white).resized(width=header.width, height=header.height)
 
 
 def resize(image: Image.Image, *, width: int, height: int, bilinear: bool = False) -> Image.Image:
@@ -202,16 +198,32 @@ def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Im
     per_pixel = _WEBP_BYTES if image.format == "WEBP" else _PIXEL_BYTES
     if image.format in ("JPEG", "MPO") and keeps_coefficients(data):
         per_pixel += 2 * len(image.getbands())  # coefficients, until the last scan
-    if width * height * per_pixel > MAX_DECODE_BYTES:
-        raise ChatError(
-            f"decoding this image of {width} x {height} pixels takes {width * height * per_pixel >> 20} MiB "
-            f"of memory, at most {MAX_DECODE_BYTES >> 20} are allowed"
-        )
+    _check_memory(image, per_pixel)
     if image.format in ("JPEG", "MPO") and cannot_hold(data, width * height):
         raise ChatError(f"the image is incomplete: {len(data)} bytes hold no JPEG of {width} x {height} pixels")
     if orientation >= 5:
         width, height = height, width
     return image, ImageHeader(width=width, height=height, orientation=orientation)
+
+
+def _check_memory(image: Image.Image, per_pixel: int) -> None:
+    """Raises ChatError where so many bytes for each pixel are more than a picture may take."""
+    width, height = image.size
+    if width * height * per_pixel > MAX_DECODE_BYTES:
+        raise ChatError(
+            f"decoding this image of {width} x {height} pixels takes {width * height * per_pixel >> 20} MiB "
+            f"of memory, at most {MAX_DECODE_BYTES >> 20} are allowed"
+        )
+
+
+def _loaded(image: Image.Image, header: ImageHeader, on_white: bool) -> Picture:
+    """Raises ChatError for damaged data."""
+    stored = image.size
+    with _pillow(_DAMAGED):
+        image.load()
+    if image.size != stored:
+        raise ChatError(_DAMAGED)
+    return Picture(image=image, orientation=header.orientation, on_white=on_white)
 
 
 @contextmanager

@@ -69,15 +69,15 @@ class FuyuPictures(ShrunkPictures):
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
         """uint8 [patches, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
-        from tokenization.media.image import decode_rgb, padded, resize, to_patches
+        from tokenization.media.image import decode, padded, to_patches
 
         patch, (_, rows, columns) = self._box.patch, measure.grid
         with clock.stage("decode", measure.kind):
-            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
+            picture = decode(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
         with clock.stage("resize", measure.kind):
             assert measure.resized is not None, "a picture was measured"
             height, width = measure.resized
-            image = resize(image, width=width, height=height, bilinear=True)
+            image = picture.resized(width=width, height=height, bilinear=True)
         with clock.stage("patch", measure.kind):
             image = padded(image, width=columns * patch, height=rows * patch, value=self._padding)
             return to_patches(image, patch=patch, merge=1)

@@ -15,18 +15,19 @@ from PIL import Image, ImageOps
 from tests.samples.hostile_media import flat_png
 from tests.samples.pictures import bomb_webp, encoded, photo, png_chunk, with_alpha
 from tokenization.chat.errors import ChatError
-from tokenization.media.image import MAX_SIDE, decode, read_header
+from tokenization.media.image import MAX_SIDE, decode, decode_rgb, read_header
 
 CAP = 178_956_970
 MIB = 1 << 20
 SIZES = [(21, 17), (90, 61), (61, 140), (90, 17), (33, 61)]  # width, height; some leave a side as it is
 
 
-def made(data: bytes, width: int, height: int, *, on_white: bool = True) -> Image.Image:
-    return decode(data, max_source_pixels=CAP, on_white=on_white).resized(width=width, height=height)
+def made(data: bytes, width: int, height: int, *, on_white: bool = True, bilinear: bool = False) -> Image.Image:
+    picture = decode(data, max_source_pixels=CAP, on_white=on_white)
+    return picture.resized(width=width, height=height, bilinear=bilinear)
 
 
-def at_once(data: bytes, width: int, height: int, *, on_white: bool) -> Image.Image:
+def at_once(data: bytes, width: int, height: int, *, on_white: bool, bilinear: bool) -> Image.Image:
     """What Pillow gives for the whole picture made upright, RGB and resized one after the other."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -34,7 +35,8 @@ def at_once(data: bytes, width: int, height: int, *, on_white: bool) -> Image.Im
         if on_white and ("A" in image.getbands() or "transparency" in image.info):
             image = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-        return image.convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
+        resample = Image.Resampling.BILINEAR if bilinear else Image.Resampling.BICUBIC
+        return image.convert("RGB").resize((width, height), resample)
 
 
 FILES = {
@@ -60,15 +62,16 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("on_white", [True, False])
+@pytest.mark.parametrize("bilinear", [False, True])
 def test_bands_are_to_the_bit_what_the_whole_picture_gives(
-    name: str, on_white: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, on_white: bool, bilinear: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for width, height in SIZES:
-        expected = np.asarray(at_once(FILES[name], width, height, on_white=on_white))
+        expected = np.asarray(at_once(FILES[name], width, height, on_white=on_white, bilinear=bilinear))
         for pixels in (700, 1 << 24):  # seven rows, and eleven where it is turned; and all of them
             for size in ("_BAND", "_TURNED"):
                 monkeypatch.setattr(f"tokenization.media.image.{size}", pixels)
-            seen = np.asarray(made(FILES[name], width, height, on_white=on_white))
+            seen = np.asarray(made(FILES[name], width, height, on_white=on_white, bilinear=bilinear))
             assert np.array_equal(seen, expected), (width, height)
 
 
@@ -138,6 +141,17 @@ def test_the_coefficients_of_a_sequential_jpeg_count_where_its_first_scan_lacks_
     read_header(data, max_source_pixels=CAP)
     with pytest.raises(ChatError, match="decoding this image of 64 x 48 pixels takes"):
         read_header(grey, max_source_pixels=CAP)
+
+
+def test_a_whole_rgb_copy_counts_beside_what_the_file_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("rgba", "rgb keyed", "grey", "cmyk", "turned"):
+        monkeypatch.setattr("tokenization.media.image.MAX_DECODE_BYTES", 90 * 61 * 8)
+        decode_rgb(FILES[name], max_source_pixels=CAP)
+        monkeypatch.setattr("tokenization.media.image.MAX_DECODE_BYTES", 90 * 61 * 8 - 1)
+        with pytest.raises(ChatError, match="decoding this image of .* pixels takes"):
+            decode_rgb(FILES[name], max_source_pixels=CAP)
+        made(FILES[name], 21, 17)
+    decode_rgb(FILES["rgb"], max_source_pixels=CAP)
 
 
 PEAK = """

@@ -77,6 +77,11 @@ def test_the_server_s_cap_is_told(path: Path) -> None:
     assert largest.n_tokens == 111 and largest.shape == (111, 2700)
 
 
+def test_no_second_copy_of_a_picture_is_made(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tokenization.media.image.MAX_DECODE_BYTES", 640 * 480 * 4)
+    measured(host_of(path), encoded(photo(640, 480).convert("RGBA"), "PNG"))
+
+
 def test_the_largest_picture_fills_the_box(path: Path) -> None:
     host = host_of(path, max_pixels=1080 * 1920)
     (largest,) = host.largest(LIMITS, 16384)
