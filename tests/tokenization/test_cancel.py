@@ -19,8 +19,8 @@ from tokenization.cancel import Cancelled, Check
 from tokenization.chat.parts import Media
 from tokenization.media.audio import read_sound
 from tokenization.media.image import decode_rgb
-from tokenization.media.source import fetch_source
-from tokenization.media.video_frames import frames_from_jpegs, read_frames
+from tokenization.media.source import Source, fetch_source
+from tokenization.media.video_frames import frames_from_jpegs, plan_single_frames, plan_video, read_frames
 from tokenization.media.video_probe import probe
 from tokenization.processor import Measure
 
@@ -55,11 +55,18 @@ SOUND = encode_sound(make_tone(1.0, rate=44100))
 JPEGS = [make_jpeg(i) for i in range(10)]
 LIST = Media(kind="video", source="", frames=tuple(map(url, JPEGS)), param="x")
 
+
+def listed(check: Check) -> Source:
+    return Source(kind="video", param="x", data=b"", frames=tuple(JPEGS), check=check)
+
+
 READS: dict[str, tuple[int, Read]] = {  # the fewest looks, and what reads
     "packets of a video": (60, lambda video, check: probe(video, CAPS, check)),
     "frames of a video": (60, lambda video, look: read_frames(video, probe(video, CAPS), range(60), SIZE, CAPS, look)),
     "pictures of a list": (10, lambda _, look: frames_from_jpegs(JPEGS, range(10), SIZE, CAPS, look)),
     "sources of a list": (10, lambda _, look: fetch_source(LIST, MediaConfig(), look)),
+    "headers of a list": (10, lambda _, look: plan_video(listed(look), CAPS, factor=28)),
+    "headers of single frames": (10, lambda _, look: plan_single_frames(listed(look), CAPS, side=28, usual=8)),
     "packets of a sound": (10, lambda _, look: read_sound(SOUND, MediaConfig(), check=look)),
     "blocks of a PNG": (10, lambda _, look: decode_rgb(PNG, max_source_pixels=10**9, check=look)),
     "scans of a JPEG": (8, lambda _, look: decode_rgb(PROGRESSIVE, max_source_pixels=10**9, check=look)),

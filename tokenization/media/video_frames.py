@@ -45,7 +45,7 @@ def plan_video(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHE
     options = source.options
     info: VideoInfo | None = None
     if source.frames:
-        headers = probe_jpegs(source.frames, limits)
+        headers = probe_jpegs(source.frames, limits, source.check)
         height, width = headers[0].height, headers[0].width
         sampling = sample_frame_list(len(source.frames), options, limits, rules=rules)
         rate = float(options.fps or rules.fps)
@@ -78,7 +78,7 @@ def plan_single_frames(
     options, info = source.options, None
     most = min(limits.max_frames, limits.max_video_pixels * FRAME_FACTOR // side**2)
     if source.frames:
-        headers = probe_jpegs(source.frames, limits)
+        headers = probe_jpegs(source.frames, limits, source.check)
         n, rate = len(headers), float(options.fps or rate_of_list)
         if n > limits.max_frames:
             raise ChatError(f"a list of {n} frames cannot be served, it must have 1 to {limits.max_frames}")
@@ -183,10 +183,11 @@ def count_effort(info: VideoInfo, indices: Sequence[int], limits: MediaConfig) -
 # ---- a video that is a list of pictures
 
 
-def probe_jpegs(pictures: Sequence[bytes], limits: MediaConfig) -> tuple[ImageHeader, ...]:
-    """The header of each encoded picture. Raises ChatError for any bad one."""
+def probe_jpegs(pictures: Sequence[bytes], limits: MediaConfig, check: Check = go_on) -> tuple[ImageHeader, ...]:
+    """The header of each encoded picture. Raises ChatError for any bad one. `check` is called between them."""
     headers = []
     for i, data in enumerate(pictures):
+        check()
         with _picture_errors(i):
             headers.append(read_header(data, max_source_pixels=most_pixels(limits)))
     return tuple(headers)
