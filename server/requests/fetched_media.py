@@ -14,10 +14,12 @@ from server.fetching.messages import FetchedPiece, FetchEnded
 from server.requests.prompts import run_together
 from server.requests.refusal import Refusal, internal, invalid_request, overloaded, unavailable
 from server.requests.request import ChatRequest
+from tokenization.chat.errors import of_frame
 from tokenization.chat.parts import FORBIDDEN_URL, Chat, Fetched, Media
 
 FAILED, TOO_LARGE = "media_fetch_failed", "media_too_large"
 MOST_URLS = 1024  # of one chat
+_ErrorField = tuple[str, str]  # a field, and what a message about a picture of its list begins with; else ""
 
 
 def by_url(source: str | Fetched) -> bool:
@@ -29,23 +31,24 @@ async def fetch_media(request: ChatRequest, fetcher: Fetcher) -> ChatRequest:
     chat = request.chat
     if not isinstance(chat, Chat):
         return request
-    params: dict[str, str] = {}  # by URL: one that stands there twice is fetched once
+    places: dict[str, _ErrorField] = {}  # by URL: one that stands there twice is fetched once
     uses: Counter[str] = Counter()  # and sent to the worker as often as it stands there
     for medium in chat.media:
-        for source in (medium.source, *medium.frames):
+        for i, source in enumerate((medium.source, *medium.frames)):
             if isinstance(source, str) and by_url(source):
+                place = medium.param, of_frame(i - 1) if i else ""
                 if len(source) > MAX_URL:
-                    raise invalid_request(f"the URL has more than {MAX_URL} characters", medium.param, FORBIDDEN_URL)
-                params.setdefault(source, medium.param)
+                    raise _refused(place, f"the URL has more than {MAX_URL} characters", FORBIDDEN_URL)
+                places.setdefault(source, place)
                 uses[source] += 1
-    if not params:
+    if not places:
         return request
-    if len(params) > MOST_URLS:
-        message = f"the chat names {len(params)} media by URL; this server fetches {MOST_URLS}"
-        raise invalid_request(message, params[list(params)[MOST_URLS]], "too_many_parts")
+    if len(places) > MOST_URLS:
+        message = f"the chat names {len(places)} media by URL; this server fetches {MOST_URLS}"
+        raise invalid_request(message, places[list(places)[MOST_URLS]][0], "too_many_parts")
     found: dict[str, Fetched] = {}
     download = _Download(request, fetcher, found)
-    await run_together([download.one(url, param, uses[url]) for url, param in params.items()])
+    await run_together([download.one(url, place, uses[url]) for url, place in places.items()])
 
     def placed(medium: Media) -> Media:
         frames = tuple(found.get(one, one) if isinstance(one, str) else one for one in medium.frames)
@@ -72,7 +75,7 @@ class _Download:
         # More at once would only make the line longer, which everybody's jobs are looked up in.
         self._at_once = asyncio.Semaphore(fetcher.limits.client_at_once)
 
-    async def one(self, url: str, param: str, uses: int) -> None:
+    async def one(self, url: str, place: _ErrorField, uses: int) -> None:
         """uses: how often it stands in the chat. Raises Refusal."""
         pieces: list[bytes] = []
         try:
@@ -81,7 +84,7 @@ class _Download:
                 try:
                     ended = None
                     while ended is None:
-                        ended = self._taken(await job.next(), pieces, param, uses)
+                        ended = self._taken(await job.next(), pieces, place[0], uses)
                 finally:
                     self._fetcher.cancel(job)
         except NobodyUp:
@@ -89,7 +92,7 @@ class _Download:
         except FetcherDied:
             raise unavailable("the process that fetches media ended", "fetcher_died", retry_after=1) from None
         if ended.outcome != "whole":
-            raise self._refused(ended, param)
+            raise self._failed(ended, place)
         self._found[url] = Fetched(data=await asyncio.to_thread(b"".join, pieces))
 
     def _taken(
@@ -110,13 +113,18 @@ class _Download:
             pieces.append(answer.data)
         return None
 
-    def _refused(self, ended: FetchEnded, param: str) -> Refusal:
+    def _failed(self, ended: FetchEnded, place: _ErrorField) -> Refusal:
         """What the client is told of a medium that did not come."""
         if ended.outcome == "forbidden":
-            return invalid_request(ended.why, param, FORBIDDEN_URL)
+            return _refused(place, ended.why, FORBIDDEN_URL)
         if ended.outcome == "large":
             most = self._fetcher.max_file_bytes
-            return invalid_request(f"the file is larger than the allowed {most} bytes", param, TOO_LARGE)
+            return _refused(place, f"the file is larger than the allowed {most} bytes", TOO_LARGE)
         if ended.outcome == "failed":
-            return invalid_request(f"the medium could not be fetched: {ended.why}", param, FAILED)
+            return _refused(place, f"the medium could not be fetched: {ended.why}", FAILED)
         return internal("a medium could not be fetched")
+
+
+def _refused(place: _ErrorField, message: str, code: str) -> Refusal:
+    param, frame = place
+    return invalid_request(frame + message, param, code)

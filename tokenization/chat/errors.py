@@ -33,6 +33,20 @@ def in_field(param: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def in_frame(i: int) -> Iterator[None]:
+    """A ChatError says which picture of a list it is about, counted from 0 here and from 1 for the client."""
+    try:
+        yield
+    except ChatError as error:
+        raise ChatError(of_frame(i) + error.message, error.param, error.code) from None
+
+
+def of_frame(i: int) -> str:
+    """What a message about a picture of a list begins with."""
+    return f"frame {i + 1} of the video: "
+
+
 def shortened(text: str, limit: int = 60) -> str:
     """A client's own word, short and printable enough for an error message."""
     shown = text if len(text) <= limit else text[:limit] + "..."

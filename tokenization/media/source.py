@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
-from tokenization.chat.errors import ChatError
+from tokenization.chat.errors import ChatError, in_frame
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Fetched, Kind, Media
 from tokenization.media.fetch import fetch
@@ -51,9 +51,10 @@ def fetch_source(media: Media, limits: MediaConfig, check: Check = go_on) -> Sou
         pictures = [f"data:;base64,{piece}" for piece in source.split(",")[1:]]
     frames: list[bytes] = []
     left = limits.max_file_bytes
-    for picture in pictures:
+    for i, picture in enumerate(pictures):
         check()
-        frames.append(fetch(picture, roots=limits.roots, max_bytes=limits.max_file_bytes))
+        with in_frame(i):
+            frames.append(fetch(picture, roots=limits.roots, max_bytes=limits.max_file_bytes))
         left -= len(frames[-1])
         if left < 0:
             raise ChatError(f"the frames together are larger than the allowed {limits.max_file_bytes} bytes")

@@ -4,8 +4,7 @@ Of a file only packets are decoded that lead to them. A frame that does not deco
 beside this: video_probe.py tells what a file holds, video_decoder.py decodes it, video_plan.py is the plan's form.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import av
 import msgspec
@@ -16,7 +15,7 @@ from PIL import Image
 
 from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
-from tokenization.chat.errors import ChatError
+from tokenization.chat.errors import ChatError, in_frame
 from tokenization.media.effort import STUDIED, allowed_effort, picture_effort, video_effort, video_weight
 from tokenization.media.frame_sampling import (
     FPS,
@@ -188,7 +187,7 @@ def probe_jpegs(pictures: Sequence[bytes], limits: MediaConfig, check: Check = g
     headers = []
     for i, data in enumerate(pictures):
         check()
-        with _picture_errors(i):
+        with in_frame(i):
             headers.append(read_header(data, max_source_pixels=most_pixels(limits)))
     return tuple(headers)
 
@@ -203,20 +202,12 @@ def frames_from_jpegs(
         if i in done:
             out[row] = out[done[i]]
             continue
-        with _picture_errors(i):
+        with in_frame(i):
             check()  # one without a block of pixels may never be asked for
             picture = decode(pictures[i], max_source_pixels=most_pixels(limits), check=check)
             out[row] = np.asarray(picture.resized(width=size[1], height=size[0]))
         done[i] = row
     return out
-
-
-@contextmanager
-def _picture_errors(i: int) -> Iterator[None]:
-    try:
-        yield
-    except ChatError as error:
-        raise ChatError(f"frame {i + 1} of the video: {error.message}") from None
 
 
 # ---- details

@@ -132,6 +132,19 @@ def test_what_does_not_come_is_a_refusal_and_ends_the_others(outcome: str, why: 
     play(scenario)
 
 
+@pytest.mark.parametrize("outcome", ["forbidden", "failed", "large"])
+def test_a_picture_of_a_list_that_does_not_come_is_told_with_its_number(outcome: str) -> None:
+    async def scenario(fetcher: Fetcher) -> None:
+        film = Media(kind="video", source="", frames=(DATA, "http://a.test/1", "http://a.test/2"), param="inputs[2]")
+        task = asyncio.create_task(fetch_media(asked(film)[0], fetcher))
+        await answer(fetcher, "http://a.test/2", outcome=outcome, why="not so")
+        with pytest.raises(Refusal, match="^frame 3 of the video: .") as caught:
+            await task
+        assert caught.value.param == "inputs[2]"
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(
     ("room", "most", "kind", "code"),
     [(5, 1 << 20, "overloaded", "bodies_full"), (1 << 20, 5, "invalid_request", "media_too_large")],

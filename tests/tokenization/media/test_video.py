@@ -12,7 +12,7 @@ from tests.samples.damaged_videos import mjpeg_clip
 from tests.samples.videos import make_clip, make_jpeg, read_numbers
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
-from tokenization.chat.parts import Media
+from tokenization.chat.parts import FORBIDDEN_URL, Media
 from tokenization.media.source import Source, fetch_source
 from tokenization.media.video_decoder import open_video
 from tokenization.media.video_frames import plan_video, read_video, video_patches
@@ -104,9 +104,16 @@ def test_lists_are_held_to_the_limits_before_anything_is_opened(limits: MediaCon
         assert caught.value.param is None
 
 
-def test_bad_base64_in_a_list_is_refused() -> None:
-    with pytest.raises(ChatError, match="base64 data is not valid"):
-        fetch_source(Media(kind="video", source="data:video/jpeg;base64,QUJD,%%%", param="w"), LIMITS)
+def test_what_is_wrong_with_a_picture_of_a_list_is_told_with_its_number() -> None:
+    data, web = "data:image/png;base64,QUJD", "http://a.test/1.png"
+    for media, message, code in (
+        (Media(kind="video", source=f"{url(b'ABC')},%%%", param="w"), "the base64 data is not valid", None),
+        (Media(kind="video", source="", frames=(data, "data:,", data), param="w"), "the data: URL holds no data", None),
+        (Media(kind="video", source="", frames=(data, web), param="w"), "media by http", FORBIDDEN_URL),
+    ):
+        with pytest.raises(ChatError, match=f"^frame 2 of the video: {message}") as caught:
+            fetch_source(media, LIMITS)
+        assert (caught.value.param, caught.value.code) == (None, code)
 
 
 # ---- damage
