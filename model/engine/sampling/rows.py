@@ -111,7 +111,7 @@ class SamplingRows:
 
     def _forbid(self, i: int, ids: Sequence[int]) -> None:
         vocab = self._vocab
-        self._forbidden += [token + i * vocab for token in ids if token < vocab]
+        self._forbidden += [token + i * vocab for token in ids if 0 <= token < vocab]
 
     def _write_places(self, rows: Sequence[int], ids: Sequence[np.ndarray], out: np.ndarray) -> list[int]:
         """Ids of rows as places in the flat logits, int64 [n]. -> how many each row has"""

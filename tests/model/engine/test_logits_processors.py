@@ -211,6 +211,15 @@ def test_min_tokens_forbids_every_end_until_it_is_reached() -> None:
     assert [token and token.id for token in drawn] == [5, 5, 3, 3]
 
 
+def test_an_end_that_is_no_id_forbids_nothing_of_a_neighbour() -> None:
+    """A checkpoint that has no end may write -1."""
+    logits = torch.zeros(3, VOCAB)
+    early = SamplingParams(max_tokens=9, seed=0, min_tokens=2, stop_token_ids=(-1, -VOCAB, 3))
+    plain = SamplingParams(max_tokens=9, seed=0)
+    apply_rules(logits, [row_of(early, [1], []), row_of(plain, [1], []), row_of(early, [1], [])])
+    assert logits.isneginf().nonzero().tolist() == [[0, 3], [2, 3]]
+
+
 @given(
     words=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple), min_size=1, max_size=6),
     answer=st.lists(st.integers(0, 2), max_size=12),
