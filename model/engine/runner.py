@@ -22,7 +22,7 @@ from model.engine.kv_blocks import CacheSize
 from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
 from model.engine.ranks.link import CaptureMessage, FreeMessage, RankLink, refused_anywhere
-from model.engine.sampling.sampler import sample, score, scored_tokens, tokens_of
+from model.engine.sampling.sampler import NOT_FINITE, sample, score, scored_tokens, tokens_of
 from model.engine.scheduling.step_budget import step_tokens
 from model.engine.sequence import Key, StoreKey
 from model.forward_batch import KVCache
@@ -152,11 +152,15 @@ class Runner:
         found = self._results.fetch(*parts, *([] if step.sampled is None else [step.sampled]))
         header, failed = step.batch.header, {request_id for request_id, _ in step.encoded.failed}
         tokens: dict[Key, tuple[Token, ...]] = {}
+        spoiled: list[Key] = []
         if step.sampled is not None:
             keys = [key for chunk in step.plan.chunks for key in chunk.sampled_keys]
-            for key, token in zip(keys, tokens_of(found.pop(), header.sampling), strict=True):
+            sampled = found.pop()
+            for key, row, token in zip(keys, sampled, tokens_of(sampled, header.sampling), strict=True):
                 if key[0] not in failed:
                     tokens[key] = () if token is None else (token,)
+                    if token is None and row[0] == NOT_FINITE:
+                        spoiled.append(key)
         scores: dict[str, tuple[Token, ...]] = {}
         first = 0
         for part, own in zip(header.scored, step.scores, strict=True):
@@ -172,8 +176,8 @@ class Runner:
         if self._streams.behind:
             seconds["host"] = seconds[stage] + seconds["sample"] - self._results.waited
         return Outcome(
-            tokens=tokens, scores=scores, read=tuple(step.encoded.read), filled=tuple(step.encoded.filled),
-            failed=step.encoded.failed, dropped=step.dropped, seconds=seconds,
+            tokens=tokens, spoiled=tuple(spoiled), scores=scores, read=tuple(step.encoded.read),
+            filled=tuple(step.encoded.filled), failed=step.encoded.failed, dropped=step.dropped, seconds=seconds,
         )  # fmt: skip
 
     def _forward(
@@ -227,7 +231,7 @@ class Runner:
         return torch.cat(parts) if parts else None
 
     def _take_prev_samples(self, ids: Tensor, prev_samples: Tensor) -> None:
-        """Put ids of the last step in their rows; -1, which is none, as 0: its answer fails with that step."""
+        """Put ids of the last step in their rows; what is none, below 0, as 0: its answer fails with that step."""
         if self._sampled is None:
             raise RuntimeError("a step takes samples of a step before it, and there is none")
         rows, samples = prev_samples.unbind(0)

@@ -124,7 +124,7 @@ class Scheduler:
     def commit(self, plan: Plan, outcome: Outcome) -> list[TokenEvent]:
         """Book a finished step, and drop what failed or ended. -> what each answer got, and how it ended, if it did."""
         self.embeddings.commit(outcome)
-        for key in outcome.lost:  # whatever made them not finite is taken over by nobody
+        for key in outcome.spoiled:  # whatever made them not finite is taken over by nobody
             self.prefixes.forget(self[key])
         failed = outcome.failed_requests
         for request_id in failed:

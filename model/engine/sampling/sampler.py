@@ -17,6 +17,7 @@ from model.engine.sampling.logits_processors import apply_rules
 from model.engine.sampling.metadata import SamplingMetadata
 from model.staging.layout import SamplingArrays
 
+NOT_FINITE, NONE_LEFT = -1, -2  # in the place of an id: NaN or an infinity came; the rules of the row left no id
 _PAIR = struct.Struct("<qq")  # seed and position
 _PREFIX = 1024  # largest logits looked at first when top_p stands alone: sorting a whole vocabulary costs 50 times that
 
@@ -39,7 +40,6 @@ def sample(
     logprobs = logits.log_softmax(-1) if asked.logprobs else None
     apply_rules(logits, arrays, banned, masks)
     top, chosen = logits.max(-1)  # [S], [S]
-    usable = (raw - top).isfinite()  # both are: no NaN and no infinity came, and something may be sampled
     index, numbers = arrays.random_rows, arrays.numbers
     if index is not None and numbers is not None:
         peaks = top.index_select(0, index), chosen.index_select(0, index)
@@ -47,7 +47,8 @@ def sample(
         chosen = chosen.index_copy(0, index, ids)
     elif numbers is not None:
         chosen = _by_chance(logits, top, chosen, asked, numbers, behind)
-    ids = torch.where(usable, chosen, -1).to(torch.int32)[:, None]
+    chosen_or_none = torch.where(top.isfinite(), chosen, NONE_LEFT)
+    ids = torch.where(raw.isfinite(), chosen_or_none, NOT_FINITE).to(torch.int32)[:, None]
     if logprobs is None:
         return ids
     parts = [ids, _bits(logprobs.gather(1, chosen.clamp(min=0)[:, None]))]
@@ -108,7 +109,7 @@ def scored_tokens(ids: np.ndarray, found: Sequence[np.ndarray], width: int) -> t
 def _by_chance(
     logits: Tensor, top: Tensor, likeliest: Tensor, asked: SamplingMetadata, numbers: Tensor, behind: bool
 ) -> Tensor:
-    """int64 [R] ids by inverse CDF, -1 where there is none; overwrites logits. top, likeliest: [R] peaks, their ids."""
+    """int64 [R] ids by inverse CDF, NOT_FINITE for none; overwrites logits. top, likeliest: [R] peaks, their ids."""
     temperature, number, top_k, top_p, min_p = numbers[:, :, None].unbind(0)  # [R, 1] each
     scaled = logits.sub_(top[:, None]).div_(temperature)  # at most 0, so that nothing overflows
     if asked.top_k > 0 or asked.top_p or asked.min_p:
@@ -127,7 +128,7 @@ def _by_chance(
         found = torch.searchsorted(cumulative, threshold, right=True)
     found = found.clamp_(max=logits.shape[1] - 1)
     found = torch.where(probabilities.gather(1, found) > 0, found, likeliest[:, None])
-    return torch.where(total.isfinite() & (total > 0), found, -1)[:, 0]
+    return torch.where(total.isfinite() & (total > 0), found, NOT_FINITE)[:, 0]
 
 
 def _cut(scaled: Tensor, asked: SamplingMetadata, top_k: Tensor, top_p: Tensor, min_p: Tensor, behind: bool) -> Tensor:

@@ -102,6 +102,25 @@ def test_logits_that_are_not_finite_are_inherited_by_nobody(
     harness.assert_clean(engine)
 
 
+def test_a_request_that_its_own_rules_exhaust_takes_nothing_from_the_cache(
+    model: MultimodalLM, harness: EngineHarness
+) -> None:
+    """Else whoever knows how a prompt begins could have its blocks forgotten."""
+    engine = engine_at(model, harness.root, keeps=False, tokens=2048)
+    asked(harness, engine, "good", CHAT)
+    placeholder = next(iter(model.placeholder_ids.values()))
+    for name, rules in (
+        ("likeliest", {"allowed_token_ids": (placeholder,)}),
+        ("drawn", {"allowed_token_ids": (placeholder,), "temperature": 1.0}),
+    ):
+        submit(harness, engine, name, CHAT, msgspec.structs.replace(SCORED, **rules))
+        harness.run(engine)
+        assert harness.finished[name].code == "nothing_allowed"
+    assert asked(harness, engine, "after", CHAT) > 0
+    assert_same(harness.events["after"], harness.events["good"])
+    harness.assert_clean(engine)
+
+
 # ---- what must not be noticed
 
 
