@@ -46,6 +46,7 @@ class EncoderCache:
         # Those that a plan has freed or is making, until the outcome says what came of it.
         self._leaving: set[StoreKey] = set()
         self._making: dict[StoreKey, EncoderInput] = {}
+        self._spoiled: set[StoreKey] = set()  # of those that requests have: they stay no longer than these
         self._gone: list[bytes] = []
         self._kept: dict[bytes, int] = {}
         self._unread: list[EncoderInput] = []
@@ -61,7 +62,8 @@ class EncoderCache:
 
     def lacks(self, items: Iterable[EncoderInput]) -> bool:
         """Whether one of these came without a segment, for its embeddings, and they are gone."""
-        return any(item.segment is None and item.stored not in self._stored for item in items)
+        good = self._stored.keys() - self._spoiled if self._spoiled else self._stored
+        return any(item.segment is None and item.stored not in good for item in items)
 
     def reserve(self, request_id: str, client: int, items: tuple[EncoderInput, ...], n_cached: int = 0) -> None:
         """Nothing for a request that has a reservation. What stays without a request makes room.
@@ -97,6 +99,13 @@ class EncoderCache:
                 del self._users[item.stored]
                 if item.stored in self._stored:
                     self._rest(item)
+
+    def spoil(self, items: Iterable[EncoderInput]) -> None:
+        """What came of these was not finite: whoever has them goes on with them, and they are made anew for others."""
+        for item in items:
+            if item.stored in self._stored and item.stored not in self._spoiled:
+                self._spoiled.add(item.stored)
+                self._tell_gone(item.stored)
 
     def keys(self) -> set[StoreKey]:
         """Of all embeddings that there are, those that the next plan frees too."""
@@ -203,7 +212,7 @@ class EncoderCache:
         """No request has its embeddings any more."""
         self._idle[item.stored] = item.nbytes
         self.idle += item.nbytes
-        if not (item.content and self._keeps):
+        if not (item.content and self._keeps) or item.stored in self._spoiled:
             self._free(item.stored)
 
     def _make_room(self) -> None:
@@ -215,6 +224,12 @@ class EncoderCache:
         self.idle -= self._idle.pop(key)
         del self._stored[key]
         self._freed.append(key)
+        if key in self._spoiled:
+            self._spoiled.remove(key)  # that it goes was told
+        else:
+            self._tell_gone(key)
+
+    def _tell_gone(self, key: StoreKey) -> None:
         if self._keeps and isinstance(key, bytes):
             self._kept.pop(key, None)
             self._gone.append(key)

@@ -126,6 +126,7 @@ class Scheduler:
         self.embeddings.commit(outcome)
         for key in outcome.spoiled:  # whatever made them not finite is taken over by nobody
             self.prefixes.forget(self[key])
+            self.embeddings.spoil(self[key].media)
         failed = outcome.failed_requests
         for request_id in failed:
             self.remove(request_id)

@@ -1,7 +1,7 @@
 """Embeddings that outlive their request: taken bit for bit, gone when room is needed, and never another one's."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -183,6 +183,25 @@ def test_a_bad_segment_fails_its_own_request_alone(
     assert harness.finished["a"].code == "media_unavailable" and harness.finished["b"].reason == "done"
     assert len(encoder.made) == 1 and hits(engine) == (2, 0) and len(harness.kept) == 1
     assert near(ask(harness, engine, "c"), said_of(harness, "b"))
+
+
+@pytest.mark.parametrize("prefix_cache", ["on", "off"])
+def test_embeddings_that_are_not_finite_go_with_their_request(
+    model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, prefix_cache: Literal["on", "off"]
+) -> None:
+    """As one fault of a device leaves them: else that picture would fail from then on."""
+    expected = ask(harness, engine_at(model, harness.root), "expected")
+    harness.kept.clear()
+    engine = engine_at(model, harness.root, prefix_cache=prefix_cache)
+    encode = MultimodalLM.encode
+    monkeypatch.setattr(MultimodalLM, "encode", lambda *args: [made * torch.nan for made in encode(*args)])
+    harness.submit(engine, harness.prepare("bad", CAT, SHORT, SALT))
+    harness.run(engine)
+    assert harness.finished["bad"].message == "the logits gave no token for this request" and not harness.kept
+    monkeypatch.undo()
+    assert near(ask(harness, engine, "after"), expected) and len(harness.kept) == 1
+    assert near(ask(harness, engine, "again"), expected) and hits(engine) == (3, 1)
+    harness.assert_clean(engine)
 
 
 @pytest.mark.parametrize("when", range(6))

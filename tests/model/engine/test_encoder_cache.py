@@ -112,6 +112,28 @@ def test_what_two_requests_have_stays_until_both_have_gone() -> None:
     assert books.idle == 30 and books.plan((), ()) == ((), (b"x",)), "and a device does not keep it"
 
 
+def test_what_is_spoiled_is_told_gone_at_once_and_goes_with_the_last_request_that_has_it() -> None:
+    books = EncoderCache(90, 0)
+    first, second = kept("b", b"x", b"y"), kept("c", b"x")
+    encoded(books, "a", b"x")
+    books.reserve("b", 1, first)
+    books.reserve("c", 2, second)
+    books.plan({"b"}, first[1:])
+    books.commit(Outcome(tokens={}, filled=(b"y",)))
+    books.spoil(first)
+    books.spoil(first)  # of another answer to the same prompt
+    assert books.news()[:2] == ((b"x", b"y"), ()), "nobody was told of y yet, and nobody is"
+    books.release("b")
+    books.check_integrity(["c"])
+    assert books.keys() == {b"x", b"y"} and not books.missing(second), "c goes on with it"
+    assert books.lacks([msgspec.structs.replace(second[0], segment=None)]), "who was promised it comes with a segment"
+    books.release("c")
+    assert books.idle == 0 and books.plan((), ())[0] == (b"y", b"x") and books.news() == ((), (), ())
+    books.commit(Outcome(tokens={}, dropped=(b"y", b"x")))
+    encoded(books, "d", b"x")
+    assert books.idle == 30 and books.news().kept == ((b"x", 30),), "it is made anew, and stays"
+
+
 def test_who_comes_for_what_is_not_here_lacks_it() -> None:
     books = EncoderCache(60, 0)
     (item,) = kept("b", b"x")
