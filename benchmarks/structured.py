@@ -100,7 +100,7 @@ def speed(path: Path, batches: list[int], rounds: int, tokens: int) -> None:
         engine = engine_at(
             model, Path(root), seqs=max(batches), tokens=256, kv_tokens=max(batches) * 512, tokenizer=tokenizer
         )
-        engine.forms().compile(grammar)
+        engine.forms()  # loads the vocabulary
         for batch in batches:
             taken: dict[bool, list[tuple[float, float, int]]] = {False: [], True: []}
             for i in range(2 * rounds + 2):

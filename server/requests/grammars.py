@@ -4,8 +4,6 @@ import asyncio
 import hashlib
 from collections import Counter, OrderedDict
 
-from msgspec.structs import replace
-
 from server.children.replies import NobodyUp
 from server.children.workers import WorkerDied, WorkerPool
 from server.requests.refusal import internal, invalid_request, unavailable
@@ -40,8 +38,7 @@ class Grammars:
         chat = request.chat
         goes_on = isinstance(chat, RawPrompt) or chat.continue_final_message
         blanks = 0 if goes_on else self._leading_blanks  # as the detokenizer leaves them out
-        salt = self._salts.of(request)
-        key = _key(grammar, blanks, salt)
+        key = _key(grammar, blanks, self._salts.of(request))
         if (found := self._known.get(key)) is None:
             found = await self._asked_once(key, request, grammar, blanks)
             if isinstance(found, PrepareFailed) and found.kind == "unavailable":
@@ -54,7 +51,7 @@ class Grammars:
             self._known.move_to_end(key)
         if isinstance(found, PrepareFailed):
             raise invalid_request(found.message, grammar.param, found.code)
-        return replace(found, salt=salt)
+        return found
 
     async def _asked_once(self, key: bytes, request: ChatRequest, grammar: Grammar, blanks: int) -> KnownGrammar:
         """For all who want the same now; who leaves ends it where nobody else waits. Raises Refusal, to each."""

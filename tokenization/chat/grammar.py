@@ -26,4 +26,3 @@ class CompiledGrammar(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str  # llguidance's serialised form
     marks: tuple[int, ...] = ()  # as of Grammar
-    salt: bytes = b""  # what is kept of it serves requests with the same one alone

@@ -1,7 +1,5 @@
 """Grammars of answers in the engine: compiled beside the steps, with a matcher for each answer and masks for a step."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -12,7 +10,6 @@ from tokenization.chat.grammar import CompiledGrammar
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
 from tokenization.text.tokenizer import Tokenizer
 
-MOST_KEPT = 8  # compiled grammars, the latest used; one at its limits holds some 80 MiB
 MOST_THREADS = 4  # that fill the masks of one step
 CODE: FailureCode = "structured_output"
 _BITS = (np.uint32(1) << np.arange(32, dtype=np.uint32)).view(np.int32)
@@ -26,30 +23,19 @@ class Forms:
         self.vocabulary = GrammarVocabulary(tokenizer, vocab_size)
         self._threads = max(1, min(threads, MOST_THREADS))
         self._executor = LLExecutor(self._threads)
-        self._lock = threading.Lock()  # of `_kept`
-        self._kept: OrderedDict[CompiledGrammar, LLMatcher] = OrderedDict()
         self._raw = np.empty((0, 0), np.int32)  # masks with the bit of the end
 
-    def compile(self, grammar: CompiledGrammar) -> LLMatcher:
-        """A matcher before the first token, to be copied. It is in error where the library says so."""
-        with self._lock:
-            if (found := self._kept.get(grammar)) is not None:
-                self._kept.move_to_end(grammar)
-                return found
-        found = LLMatcher(self.vocabulary.compiled, grammar.source, log_level=0, limits=LIMITS)
-        with self._lock:
-            self._kept[grammar] = found
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
-        return found
-
     def start(self, grammar: CompiledGrammar, ends: tuple[int, ...]) -> "AnswerForm":
-        """ends: ids that end the answer. Raises RequestError for a grammar that cannot be compiled."""
-        compiled = self.compile(grammar)
-        if compiled.is_error():
-            raise RequestError(f"the form of the answer cannot be held: {_said(compiled)}", CODE)
+        """Compiles it. ends: ids that end the answer. Raises RequestError for a grammar that cannot be compiled.
+
+        Nothing of it is kept: copies of a matcher share the states of its lexer, and so what one request's answers use
+        up of them would end another's.
+        """
+        matcher = LLMatcher(self.vocabulary.compiled, grammar.source, log_level=0, limits=LIMITS)
+        if matcher.is_error():
+            raise RequestError(f"the form of the answer cannot be held: {_said(matcher)}", CODE)
         ends = tuple(token for token in ends if 0 <= token < self.vocabulary.vocab_size)
-        return AnswerForm(self, grammar, compiled.deep_copy(), self.vocabulary.mask(grammar.marks), ends)
+        return AnswerForm(self, matcher, self.vocabulary.mask(grammar.marks), ends)
 
     def fill(self, forms: Sequence["AnswerForm"], out: np.ndarray) -> None:
         """The masks of these forms, int32 [n, words]; bit i of a row is id i. An empty one cannot go on."""
@@ -68,8 +54,6 @@ class Forms:
             np.bitwise_and(raw[i, :words], form.drawable, out=row)
             if form.matcher.is_error():
                 row[:] = 0
-                with self._lock:  # copies share their lexer: where it is full, the next answer's would be, too
-                    self._kept.pop(form.grammar, None)
             elif raw.item(i, end >> 5) >> (end & 31) & 1:
                 for token in form.ends:
                     row[token >> 5] |= _BITS[token & 31]
@@ -78,11 +62,9 @@ class Forms:
 class AnswerForm:
     """Where one answer stands in its grammar. It goes on through preemptions, as the answer's tokens do."""
 
-    def __init__(
-        self, forms: Forms, grammar: CompiledGrammar, matcher: LLMatcher, drawable: np.ndarray, ends: tuple[int, ...]
-    ) -> None:
+    def __init__(self, forms: Forms, matcher: LLMatcher, drawable: np.ndarray, ends: tuple[int, ...]) -> None:
         """drawable: int32 [words], a bit for each id that is text, or a mark; ends: ids that end the answer."""
-        self.forms, self.grammar, self.matcher, self.drawable, self.ends = forms, grammar, matcher, drawable, ends
+        self.forms, self.matcher, self.drawable, self.ends = forms, matcher, drawable, ends
 
     @property
     def accepts_nothing(self) -> bool:
@@ -90,8 +72,8 @@ class AnswerForm:
         return bool(self.matcher.is_accepting())
 
     def fresh(self) -> "AnswerForm":
-        """The same for another answer that has no token yet."""
-        return AnswerForm(self.forms, self.grammar, self.matcher.deep_copy(), self.drawable, self.ends)
+        """The same for another answer to this prompt, that has no token yet."""
+        return AnswerForm(self.forms, self.matcher.deep_copy(), self.drawable, self.ends)
 
     def add(self, token: int) -> None:
         """What the matcher does not take leaves it in error, and the next mask empty."""

@@ -13,7 +13,7 @@ import torch
 
 from model.engine import engine as engines
 from model.engine.messages import FromEngine, StepDone
-from model.engine.sampling.forms import Forms
+from model.engine.sampling.forms import AnswerForm, Forms
 from model.engine.sampling.logits_processors import apply_rules
 from model.net.multimodal import MultimodalLM
 from model.staging.layout import SamplingArrays
@@ -190,32 +190,26 @@ def test_a_matcher_in_error_ends_its_request_alone(held: Held, monkeypatch: pyte
     assert len(held.harness.tokens("beside")) == 48
 
 
-def test_a_form_whose_lexer_is_full_is_compiled_anew_for_the_next(held: Held) -> None:
-    """Copies of a matcher share the states of its lexer: what one answer fills would end every later one."""
+def test_answers_of_one_request_fill_the_lexer_of_no_other(held: Held) -> None:
+    """Copies of a matcher share the states of its lexer, of which it has 50,000: one letter here makes some 50."""
     forms = Forms(held.tokenizer, held.tokenizer.vocab_size, 1)
     grammar = held.form("regex", r"(.*[ab].{30}x|.*[cd].{30}y)[a-z]*")
     letters = [i for i in range(held.tokenizer.vocab_size) if held.tokenizer.token_bytes(i) in (b"a", b"c", b"z")]
     mask, choose = np.empty((1, forms.vocabulary.words), np.int32), random.Random(1)
-    one = forms.start(grammar, ())
-    for _ in range(50_000):
-        forms.fill([one], mask)
-        if one.matcher.is_error():
-            break
-        one.add(choose.choice(letters))
-    assert "too many states" in one.matcher.get_error()
-    after = forms.start(grammar, ())
-    for letter in letters:
-        forms.fill([after], mask)
-        assert mask.any() and not after.matcher.is_error()
-        after.add(letter)
 
+    def go_on(form: AnswerForm, n: int) -> str:
+        """Adds letters until there are n or the form is in error. -> what it says then"""
+        for _ in range(n):
+            forms.fill([form], mask)
+            if form.matcher.is_error():
+                break
+            form.add(choose.choice(letters))
+        return str(form.matcher.get_error())
 
-def test_what_is_kept_of_a_form_is_kept_for_its_salt(held: Held) -> None:
-    """Its time would tell another key of it, and its lexer would be filled by another's answers."""
-    forms, grammar = Forms(held.tokenizer, held.tokenizer.vocab_size, 1), held.form("regex", DATE)
-    one, other = (msgspec.structs.replace(grammar, salt=salt) for salt in (b"one", b"other"))
-    compiled = forms.compile(one)
-    assert forms.compile(other) is not compiled and forms.compile(msgspec.structs.replace(one)) is compiled
+    beside = forms.start(grammar, ())
+    assert [go_on(forms.start(grammar, ()), 300) for _ in range(8)] == [""] * 8, "they end and are gone"
+    assert "too many states" in go_on(forms.start(grammar, ()), 50_000), "one alone may fill its own"
+    assert go_on(beside, 300) == "" and mask.any()
 
 
 def test_an_engine_refuses_a_grammar_that_its_library_does(held: Held) -> None:
