@@ -69,8 +69,8 @@ class Studio:
 
     def scene(self, size: tuple[int, int]) -> Picture:
         """A picture of none to seven things, mostly of few."""
-        count = int(self._rng.choice(MOST_THINGS + 1, p=(0.01, 0.28, 0.14, 0.15, 0.15, 0.16, 0.08, 0.03)))
-        kinds = crowd_kinds(self._rng, count) if count > 1 and self._rng.random() < 0.35 else None
+        count = int(self._rng.choice(MOST_THINGS + 1, p=(0.01, 0.24, 0.13, 0.15, 0.15, 0.17, 0.11, 0.04)))
+        kinds = crowd_kinds(self._rng, count) if count > 1 and self._rng.random() < 0.5 else None
         return draw_scene(self._rng, size, count, kinds=kinds, varied=True)
 
     def pair(self, size: tuple[int, int], other: tuple[int, int]) -> tuple[Picture, Picture]:

@@ -29,8 +29,8 @@ from demo.words import Words
 
 # Besides a batch of scenes, each step takes the next of these.
 ROTATION = (
-    "pairs", "scenes", "clips", "sounds", "talk", "tools", "scenes", "pairs", "numbers", "clips", "mixed", "scenes",
-    "sounds", "pairs", "talk", "tools", "scenes", "numbers", "clips", "pairs", "sounds", "talk",
+    "pairs", "scenes", "numbers", "clips", "sounds", "talk", "scenes", "pairs", "numbers", "tools", "clips", "mixed",
+    "scenes", "sounds", "numbers", "pairs", "talk", "scenes", "clips", "numbers", "pairs", "sounds", "tools",
 )  # fmt: skip
 _CORPUS_LINES = 60_000
 _QUEUE = 6  # batches drawn ahead
