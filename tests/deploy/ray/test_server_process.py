@@ -113,11 +113,10 @@ class FakeServer:
         self.seconds = seconds
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await reader.readuntil(b"\r\n\r\n")
             await asyncio.sleep(self.seconds)
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-        writer.close()
 
     @contextlib.asynccontextmanager
     async def started(self) -> AsyncIterator[ServerProcess]:

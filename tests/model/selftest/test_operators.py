@@ -18,8 +18,8 @@ from tests.npu.ring0 import define_operators
 CPU = torch.device("cpu")
 OPERATORS = sorted({case.op for case in all_cases()})
 NOT_COMPUTED = {  # of Ops: what is no operation on tensors
-    "padded_head_dim", "check_heads", "device", "dtype", "graph_attention", "kv_cache", "max_table_blocks", "ranks",
-    "rotary_angles",
+    "padded_head_dim", "check_heads", "device", "dtype", "graph_attention", "kv_cache", "max_table_blocks", "prepacks",
+    "ranks", "rotary_angles",
 }  # fmt: skip
 
 USERS = {  # operations that take another's result
