@@ -11,6 +11,8 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 from deploy.ray.affinity import preferred
 from deploy.ray.forwarding import ForwardedRequest
 
+LEAST_ROUTED = 8
+
 
 class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installed where types are checked
     """Counts what this process has in flight at each replica: of several ingresses each knows its own share.
@@ -31,9 +33,13 @@ class ContentRouter(RequestRouter):  # type: ignore[misc]  # Ray is not installe
 
     @property
     def max_num_routing_tasks(self) -> int:
-        """Requests that Serve routes at once: not two for each replica, or two that wait for another one stop all."""
-        most: int = self.max_num_routing_tasks_cap
-        return most
+        """Requests that Serve routes at once.
+
+        With two for each replica alone, two that wait for another replica stop all. With Serve's bound of 50 a burst
+        of streams kept the ingress from looking at its replicas.
+        """
+        of_serve: int = super().max_num_routing_tasks
+        return max(LEAST_ROUTED, of_serve)
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None

@@ -109,10 +109,11 @@ def test_what_waits_ends_when_its_client_leaves(live: Any) -> None:
 
 def test_what_waits_for_another_replica_holds_up_nobody(live: Any) -> None:
     """Of itself Serve routes two requests at once for each replica that there is; these would be those."""
+    from deploy.ray.router import LEAST_ROUTED
 
     async def life(router: Any) -> None:
         router.update_replicas([Replica("r1")])
-        waiting = [asyncio.create_task(taken(router, asked(avoid="r1"), n)) for n in range(1, 9)]
+        waiting = [asyncio.create_task(taken(router, asked(avoid="r1"), n)) for n in range(1, LEAST_ROUTED)]
         await asyncio.sleep(0.1)
         assert await asyncio.wait_for(taken(router, asked()), 2) == "r1"
         for one in waiting:
