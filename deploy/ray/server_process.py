@@ -61,6 +61,7 @@ class ServerProcess:
         while not await self.answers(b"/health/ready"):
             self.check_alive()
             await asyncio.sleep(POLL_SECONDS)
+        _sweep_replicas()  # a process with a card takes its time to die: again
 
     def check_alive(self) -> None:
         """Raise ServerEnded where it does not run any more."""
@@ -121,16 +122,13 @@ def start(flags: Sequence[str], name: str) -> ServerProcess:
 
     It inherits one end of a pipe. However this process dies, the kernel closes the other end, and the server ends:
     there is no guard process that could die first, and no orphan holds a card. Shared memory of replicas on this
-    machine that died with all their children is freed before.
+    machine that died with all their children is freed before, and once it is ready.
     """
-    root = default_root()
-    for left in root.parent.glob(f"{root.name}-*"):
-        with contextlib.suppress(OwnerError):  # what is there is no directory of ours
-            sweep(left)
+    _sweep_replicas()
     watched, held = os.pipe()
     directory = tempfile.TemporaryDirectory(prefix="pixelferry-replica-")
     own = ["--host", "127.0.0.1", "--port", "0", "--url-file", f"{directory.name}/url"]
-    own += ["--shm-root", f"{root}-{name}", "--parent-descriptor", str(watched)]
+    own += ["--shm-root", f"{default_root()}-{name}", "--parent-descriptor", str(watched)]
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", "server", "serve", *flags, *own],
@@ -143,6 +141,13 @@ def start(flags: Sequence[str], name: str) -> ServerProcess:
     finally:
         os.close(watched)
     return ServerProcess(process, held, directory)
+
+
+def _sweep_replicas() -> None:
+    root = default_root()
+    for left in root.parent.glob(f"{root.name}-*"):
+        with contextlib.suppress(OwnerError):  # what is there is no directory of ours
+            sweep(left)
 
 
 def lowered(headers: Sequence[tuple[bytes, bytes]]) -> Headers:

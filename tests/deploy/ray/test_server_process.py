@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from deploy.ray import server_process as module
 from deploy.ray.forwarding import Head
 from deploy.ray.server_process import ServerEnded, ServerProcess, start
 from shm import Owner, default_root
-from tests.e2e.running import children_of, is_gone, stat_of, until
+from tests.e2e.running import children_of, is_gone, until
 
 FLAGS = ("--device", "cpu", "--kv-cache-mib", "64", "--threads", "1", "--workers", "1")
 HOLDER = """
@@ -88,22 +89,31 @@ def test_the_next_one_frees_what_a_replica_left_that_died_whole(monkeypatch: pyt
         os.kill(server.pid, signal.SIGSTOP)  # it hears of no death
         for pid in (*children, server.pid):
             os.kill(pid, signal.SIGKILL)
-        until("all are dead", lambda: all(stat_of(pid)[0] in ("", "Z") for pid in (*children, server.pid)), 15)
         await server.end()
         assert len(children) > 1 and list(dead.glob("*.owner")), "nobody has swept"
+        until("all threads of all are dead", lambda: all(map(is_unlocked, dead.glob("*.owner"))), 15)
         owner = Owner.claim(lives)
         strange.touch()
         try:
             for _ in range(2):
-                refused = start(("--model", "/nowhere"), "next")
+                await start(("--model", "/nowhere"), "next").end()
                 assert not dead.exists() and lives.joinpath(f"{owner.name}.owner").exists() and strange.exists()
-                await refused.end()
         finally:
             strange.unlink()
             owner.close()
         assert not lives.exists()
 
     asyncio.run(life())
+
+
+def is_unlocked(path: Path) -> bool:
+    """A killed process may be a zombie already, and a thread of it still hold the lock for some milliseconds."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 class FakeServer:
@@ -129,6 +139,23 @@ class FakeServer:
         finally:
             listener.close()
             await server.end()
+
+
+def test_what_dies_late_is_freed_once_the_next_one_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(f"/dev/shm/pixelferry-late-{os.getpid()}")
+    monkeypatch.setattr(module, "default_root", lambda: root)
+    late = Path(f"{root}-dying")
+
+    async def life() -> None:
+        owner = Owner.claim(late)
+        await start(("--model", "/nowhere"), "next").end()
+        assert late.exists()
+        os.close(owner.fileno())
+        async with FakeServer(0.0).started() as server:
+            await server.ready()
+            assert not late.exists()
+
+    asyncio.run(life())
 
 
 def test_a_busy_server_may_take_its_time() -> None:
