@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from server.logs.setup import ACCESS, OURS
 from tests.groups import put_long_first, scheduling
@@ -22,6 +23,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # that what lies there is this session's alone, also when other sessions of the same user run on the machine.
 SESSION_ROOT = Path(f"/dev/shm/pixelferry-test-{os.getpid()}-{secrets.token_hex(3)}")
 DEFAULT_ROOT = Path(f"/dev/shm/pixelferry-{os.geteuid()}")
+# What an example takes by the clock depends on the neighbours of this process.
+settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no deadline")
 for _name in [name for name in os.environ if name.startswith("PIXELFERRY_")]:
     del os.environ[_name]  # a developer's own settings must not change what the tests see
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many servers would compile every module again

@@ -63,6 +63,7 @@ def test_a_second_identical_request_leases_nothing_and_encodes_nothing(server: R
     first = ask(server, body(1))
     stage = 'mm_preprocess_seconds_count{modality="image",stage="%s"}'
     costs = 'engine_step_seconds_count{stage="encode"}', stage % "write", stage % "decode"
+    server.assert_nothing_held()  # what is given back is renamed
     before = [server.metric(cost) for cost in costs]
     files = sorted(os.listdir(server.root))
     assert min(before) > 0 and server.metric(BYTES) > 0

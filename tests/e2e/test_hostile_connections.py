@@ -109,8 +109,12 @@ def test_streams_that_nobody_reads(bounded: RunningServer, socks: list[socket.so
     until("neither runs", lambda: bounded.metric("num_requests_running") == 0)
     assert bounded.metric("mm_unread_bytes") == 0
     ask(bounded)
-    lines = [line for line in bounded.err.splitlines() if "error=unread" in line]
-    assert len(lines) == 2 and all(" WARNING " in line and "POST /chat 200" in line for line in lines)
+
+    def lines() -> list[str]:
+        return [line for line in bounded.err.splitlines() if "error=unread" in line]
+
+    until("a thread has written both lines", lambda: len(lines()) == 2)
+    assert all(" WARNING " in line and "POST /chat 200" in line for line in lines())
 
 
 @pytest.mark.parametrize("begin", [b"GET /health/live HTTP/1.1\r\nHost: a\r\nx: ", b"GET /"])

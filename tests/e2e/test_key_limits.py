@@ -15,7 +15,7 @@ from tests.e2e.running import RunningServer, until
 KEYS = {"a": "sk-a-geheim", "b": "sk-b-geheim", "b-next": "sk-b-next-geheim"}  # the last two have one label
 CHAT: Any = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
 LONG: Any = {**CHAT, "n": 4, "max_tokens": 30000, "ignore_eos": True, "stream": True}
-PER_MINUTE = 12
+PER_MINUTE = 6
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_two_keys_with_openais_client(limited: RunningServer) -> None:
         first = chats.create(**CHAT)
         assert first.parse().usage is not None
         shown = [first.headers[f"x-ratelimit-{name}-requests"] for name in ("limit", "remaining", "reset")]
-        assert shown == [str(PER_MINUTE), str(PER_MINUTE - 1), "5s"]
+        assert shown == [str(PER_MINUTE), str(PER_MINUTE - 1), f"{60 // PER_MINUTE}s"]
         streamed = chats.create(**CHAT, stream=True)
         assert streamed.headers["x-ratelimit-remaining-requests"] == str(PER_MINUTE - 2) and list(streamed.parse())
         assert "x-ratelimit-limit-requests" not in client.models.with_raw_response.list().headers
@@ -56,12 +56,12 @@ def test_two_keys_with_openais_client(limited: RunningServer) -> None:
             except openai.RateLimitError as error:
                 refused = error
         assert refused.code == "rate_limit_exceeded" and refused.type == "rate_limit_error"
-        assert 1 <= int(refused.response.headers["retry-after"]) <= 5
+        assert 1 <= int(refused.response.headers["retry-after"]) <= 60 // PER_MINUTE
         assert refused.response.headers["x-ratelimit-remaining-requests"] == "0"
     with of(limited, "b") as http:
         assert http.post("/v1/chat/completions", json=CHAT).status_code == 200
         told = re.findall(r'mm_rejected_total{reason="rate_limit_exceeded"} (\d+)', http.get("/metrics").text)
-        assert len(told) == 1 and int(told[0]) >= 4
+        assert len(told) == 1 and int(told[0]) >= 3
 
 
 def test_a_stream_holds_its_place_until_it_ends_or_its_client_leaves(limited: RunningServer) -> None:
@@ -76,7 +76,7 @@ def test_a_stream_holds_its_place_until_it_ends_or_its_client_leaves(limited: Ru
             again = other.post("/v1/chat/completions", json=CHAT, headers={"Origin": "http://page.example"})
             assert again.status_code == 429 and again.headers["retry-after"] == "1"
             left_of = "x-ratelimit-remaining-requests"
-            assert again.headers[left_of] >= refused.headers[left_of]  # neither took a token
+            assert int(again.headers[left_of]) >= int(refused.headers[left_of])  # neither took a token
             assert {"retry-after", left_of} <= set(again.headers["access-control-expose-headers"].lower().split(", "))
         until("both places came back", lambda: one.post("/v1/chat/completions", json=CHAT).status_code == 200)
     assert "geheim" not in limited.out + limited.err and "team-b" not in limited.out + limited.err

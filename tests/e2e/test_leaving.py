@@ -189,7 +189,7 @@ def test_a_server_stopped_for_a_while_does_not_kill_its_children(start: Start) -
 def test_sigterm_drains(start: Start) -> None:
     """What runs may end, what comes is refused, and readiness says so."""
     with start(*DRAINS_LONG) as server, ThreadPoolExecutor(2) as pool:
-        body = {"inputs": [{"text": "Hi"}], "parameters": {**LONG, "max_tokens": 800}}
+        body = {"inputs": [{"text": "Hi"}], "parameters": {**LONG, "max_tokens": 3000}}
         answer = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=body, timeout=60))
         until("it runs", lambda: server.metric("num_requests_running") == 1)
         os.kill(server.pid, signal.SIGTERM)
@@ -198,7 +198,7 @@ def test_sigterm_drains(start: Start) -> None:
         assert head.status_code == 503 and head.content == b"" and int(head.headers["retry-after"]) >= 1
         refused = server.chat({"text": "Hi"})
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "stopping"
-        assert answer.result().status_code == 200 and answer.result().json()["usage"]["completion_tokens"] == 800
+        assert answer.result().status_code == 200 and answer.result().json()["usage"]["completion_tokens"] == 3000
         assert server.process.wait(60) == 0
 
 

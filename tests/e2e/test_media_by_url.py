@@ -79,7 +79,7 @@ def test_a_file_that_names_others_is_refused_and_opens_nothing(told: dict[str, A
 @pytest.mark.faults
 def test_sixteen_trickling_origins_hold_no_worker(told: dict[str, Any]) -> None:
     assert told["ended while they trickled"] == 0
-    assert told["trickling"] <= told["quiet"] + 0.5, f"p99 {told['quiet']:.3f} s, then {told['trickling']:.3f} s"
+    assert told["trickling"] <= told["quiet"] + 0.5, f"median {told['quiet']:.3f} s, then {told['trickling']:.3f} s"
     assert len(told["trickled"]) == TRICKLING
     assert {(status, code) for status, code, _ in told["trickled"]} == {(400, "media_fetch_failed")}
 

@@ -59,7 +59,7 @@ def test_a_stream_arrives_piece_by_piece(proxy: httpx.Client) -> None:
         for line in answer.iter_lines():
             if line.startswith("data: {") and json.loads(line[6:])["choices"]:
                 came.append(time.monotonic())
-    assert len(came) > 50 and came[-1] - came[0] > 0.1
+    assert len(came) > 10 and came[-1] - came[0] > 0.1
     assert came[len(came) // 2] - came[0] > 0.1 * (came[-1] - came[0]), "all of it came at the end"
 
 

@@ -121,7 +121,7 @@ def test_a_stream_arrives_as_it_comes(front: Front) -> None:
         for line in answer.iter_lines():
             if line.startswith("data: {") and json.loads(line[6:])["choices"]:
                 came.append(time.monotonic())
-    assert len(came) > 50 and came[len(came) // 2] - came[0] > 0.1 * (came[-1] - came[0]) > 0.01
+    assert len(came) > 10 and came[len(came) // 2] - came[0] > 0.1 * (came[-1] - came[0]) > 0.01
 
 
 @needs_nginx

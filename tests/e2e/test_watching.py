@@ -151,7 +151,8 @@ def test_where_a_hung_engine_hangs_is_in_the_log_before_it_is_replaced(server: R
 
     # Its end is told to us first, as to a debugger, and to the server only then.
     threading.Thread(target=see_it_end, args=(engine,), daemon=True).start()
-    until("another engine", lambda: server.children("engine") not in ([], [engine]), said=lambda: server.err[-3000:])
+    # It may stop within the step of a canary: then --step-seconds, 60, run first.
+    until("another", lambda: server.children("engine") not in ([], [engine]), 120, said=lambda: server.err[-3000:])
     until("ready", lambda: server.ready() == 200)
     (hang,) = [one for one in records(server) if "hangs" in one["message"] and "stacks" in one]
     assert "in serve" in hang["stacks"] and "shm/pulse.py" in hang["stacks"]

@@ -77,7 +77,7 @@ def test_it_holds_every_file_of_the_rooms(wheel: Path) -> None:
         path.relative_to(REPO).as_posix()
         for room in ROOMS
         for path in (REPO / room).rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and path.parent.name != "__pycache__"
     }
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}

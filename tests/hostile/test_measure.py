@@ -27,7 +27,7 @@ def seen(**changed: Any) -> Seen:
         ({"chats": [(200, 0.1)] * 99 + [(500, 0.1)]}, "1 chats of the second client got 500"),
         ({"chats": [(200, 0.1)] * 99 + [(0, 60.0)]}, "1 chats of the second client got 0"),
         ({"chats": [(503, 0.1)]}, "not one chat was answered"),
-        ({"health": [(200, 0.01), (200, 0.26)]}, "the p99 of /health/live is 0.260 s"),
+        ({"health": [(200, 0.01), (200, 0.26), (200, 0.26)]}, "the p99 of /health/live is 0.260 s"),
         ({"health": [(503, 0.01)]}, "/health/live did not always answer 200"),
         ({"peak_bytes": 2 << 20}, "held 2 MiB, more than 1"),
     ],

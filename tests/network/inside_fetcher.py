@@ -23,7 +23,7 @@ from tests.network.proxy import Proxy
 
 MEDIUM = bytes(range(256)) * 40
 MAX_BYTES = 1 << 20
-HEAD_SECONDS, SECONDS = 0.4, 1.0  # for those that are slow
+HEAD_SECONDS, SECONDS = 1.0, 2.5  # for those that are slow
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,7 @@ def test_what_dies_shows_as_replaced_and_its_error_appears(tmp_path: Path, opene
         seen(page, "its error", lambda: rows(page, "errors"))
         (error,) = rows(page, "errors")
         assert error[1:4] == ["/chat", "200", "engine_died"] and re.fullmatch("[0-9a-f]{24}", error[4])
-        assert error[4] in server.err, "it leads to the line of the log"
+        until("it leads to the line of the log", lambda: error[4] in server.err)
         assert "engine_died" in page.locator("#told").inner_text(), "a screen reader hears of it"
         assert re.search(r"\n[1-9]\d* %", tile(page, "requests that failed")) is not None
         server.http.get("/geheim/geheim.txt", headers={"x-request-id": "geheim-1"})
@@ -212,6 +212,7 @@ def test_rates_reach_back_a_minute_and_another_server_begins_again(demo: Running
         page.route("**/metrics", lambda route: route.fulfill(body=text.format(**told)))
         page.goto(f"{demo.url}/status")
         page.locator("#shown").wait_for()
+        page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 1)
         assert "–" in tile(page, "requests a second"), "one look is no rate"
 
         def after(seconds: int, requests: float) -> str:

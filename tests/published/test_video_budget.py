@@ -118,7 +118,7 @@ VIDEO = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     videos=st.lists(VIDEO, min_size=1, max_size=3),
     pictures=st.integers(0, 3),

@@ -16,7 +16,7 @@ from tests.ranks.faulty import PLACES, SAID, faulty, plant
 
 pytestmark = pytest.mark.ranks
 PULSE_SECONDS = 4.0
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def servers(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             flags = ["--tensor-parallel", str(n), "--workers", "1", "--max-model-len", "2048"]
             found[n] = kept.enter_context(running(model, root, logs, *flags, wait=False))
         for server in found.values():
-            server.wait_ready()
+            server.wait_ready(200)
         yield found
 
 
@@ -49,7 +49,7 @@ def test_three_do_not_share_the_embedded_model(shm_root: Path, tmp_path: Path) -
     """All of them find it out at once, and it is said once, with the numbers that work."""
     root = shm_root.with_name(f"{shm_root.name}-of-3")
     with running(None, root, tmp_path, "--tensor-parallel", "3", "--workers", "1", wait=False) as server:
-        assert until("it ends", lambda: server.process.poll() is not None, 90)
+        assert until("it ends", lambda: server.process.poll() is not None, 200)
         told = "config.json: 3 ranks do not share 2 heads of keys and values evenly (ranks that share all: 1, 2)"
         assert (server.out + server.err).count(told) == 1 and server.process.returncode == 1
         assert "Traceback" not in server.err and "ready" not in server.out

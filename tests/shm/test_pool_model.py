@@ -97,4 +97,4 @@ class PoolWalk(RuleBasedStateMachine):
 
 
 TestPoolWalk = PoolWalk.TestCase
-TestPoolWalk.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestPoolWalk.settings = settings(max_examples=40, stateful_step_count=40)

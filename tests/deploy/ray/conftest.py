@@ -33,5 +33,5 @@ def cluster(service: Cluster) -> Cluster:
     """With two replicas."""
     if len(service.servers()) != 2:
         service.deploy(2)
-        until("both replicas answer", service.whole, 240, 0.5)
+    until("both replicas answer", service.whole, 240, 0.5)
     return service

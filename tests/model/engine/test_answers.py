@@ -210,7 +210,7 @@ ARRIVALS = st.lists(
 ABORTS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 7), st.sampled_from([None, 0, 1, 2, 3])), max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     arrivals=ARRIVALS, aborts=ABORTS, n_blocks=st.integers(11, 40), seqs=st.integers(1, 8), tokens=st.integers(1, 20),
     stops=st.sets(st.tuples(st.integers(0, 7), st.integers(0, 4), st.integers(1, 10)), max_size=12),

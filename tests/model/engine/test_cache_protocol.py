@@ -225,7 +225,7 @@ def protocol(model: MultimodalLM, tmp_path: Path) -> Iterator[type[Protocol]]:
 
 def test_any_order_of_messages_and_any_death(protocol: type[Protocol]) -> None:
     rules = settings(
-        max_examples=40, stateful_step_count=40, deadline=None,
+        max_examples=40, stateful_step_count=40,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )  # fmt: skip
     run_state_machine_as_test(protocol, settings=rules)

@@ -89,7 +89,7 @@ ASKS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     asks=ASKS, tokens=st.integers(1, 40), embeddings=st.integers(1, 30), seqs=st.integers(1, 8),
     spare=st.integers(0, 20), leaves=st.dictionaries(st.integers(0, 8), st.integers(0, 30), max_size=3),

@@ -224,7 +224,7 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(calls=CALLS, n_blocks=st.integers(5, 14), outlives=st.booleans())
 def test_a_block_with_a_key_never_changes_and_leaves_go_first(
     calls: list[tuple[int, str, list[str]]], n_blocks: int, outlives: bool

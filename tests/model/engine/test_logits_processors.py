@@ -110,7 +110,7 @@ SAMPLINGS = st.builds(
 REQUESTS = st.tuples(SAMPLINGS, st.lists(TOKENS, min_size=1, max_size=12), st.lists(TOKENS, max_size=12))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(requests=st.lists(REQUESTS, min_size=1, max_size=5), seed=st.integers(0, 1000))
 def test_a_batch_draws_what_transformers_would(
     requests: list[tuple[SamplingParams, list[int], list[int]]], seed: int

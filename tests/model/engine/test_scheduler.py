@@ -200,7 +200,7 @@ def _cut_short(sched: Scheduler) -> int:
     return 0 if any(s.media for s in running) else sum(0 < s.n_computed < s.n_tokens - 1 for s in running)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     arrivals=ARRIVALS, aborts=st.dictionaries(st.integers(0, 11), st.integers(0, 60)), n_blocks=st.integers(15, 40),
     seqs=st.integers(1, 6), tokens=st.integers(1, 20),

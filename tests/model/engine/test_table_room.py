@@ -103,7 +103,7 @@ def test_separate_requests_are_planned_as_without_a_bound() -> None:
     spare=st.integers(0, 12),
     leaves=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 5), st.integers(0, 4)), max_size=4),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_whatever_arrives_fits_and_ends(
     requests: list[tuple[int, int, int]], seqs: int, tokens: int, spare: int, leaves: list[tuple[int, int, int]]
 ) -> None:

@@ -45,12 +45,12 @@ def test_a_death_is_seen_at_once_and_another_is_started() -> None:
 def test_a_stopped_child_is_killed_and_replaced() -> None:
     async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(child.ready.wait(), 60)
-        await asyncio.sleep(1.3)
+        await asyncio.sleep(2.3)
         assert child.told == ["started", "ready"], "one that pulses is left alone"
         os.kill(child.children[0].pid, signal.SIGSTOP)
         await asyncio.wait_for(eventually(lambda: child.told.count("ready") == 2), 60)
 
-    assert keep(GOOD, scenario, pulse_seconds=1.0)[:4] == ["started", "ready", "down", "lost"]
+    assert keep(GOOD, scenario, pulse_seconds=2.0)[:4] == ["started", "ready", "down", "lost"]
 
 
 def test_one_that_pulses_and_makes_no_progress_is_killed(caplog: pytest.LogCaptureFixture) -> None:
@@ -136,7 +136,7 @@ def test_one_that_stops_while_it_loads_is_killed_and_replaced() -> None:
         assert child.children[1].exited.result() == -signal.SIGKILL
 
     expected = ["started", "ready", "down", "lost", "started", "down", "lost", "started", "ready"]
-    assert keep(GOOD, scenario, pulse_seconds=1.0) == expected
+    assert keep(GOOD, scenario, pulse_seconds=2.0) == expected
 
 
 def test_one_that_gets_no_further_with_loading_is_killed(caplog: pytest.LogCaptureFixture) -> None:

@@ -55,8 +55,10 @@ def test_a_server_that_is_gone_has_a_code_of_its_own(answers: int, capsys: Captu
     assert json.loads((tmp_path / "x.json").read_text())["steps"][0]["summary"]["answered"] == answers
 
 
-def interrupted(delays: Delays, when: Callable[[], bool], *flags: str) -> tuple[int, float]:
-    """The exit code of a run that is interrupted then, and how many seconds later it was over."""
+def interrupted(
+    delays: Delays, when: Callable[[], bool], *flags: str, done: threading.Event | None = None
+) -> tuple[int, float]:
+    """The exit code of a run that is interrupted then, and how many seconds later it was over. done: it was."""
     pressed = []
 
     def press() -> None:
@@ -64,6 +66,8 @@ def interrupted(delays: Delays, when: Callable[[], bool], *flags: str) -> tuple[
             time.sleep(0.005)
         pressed.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
+        if done is not None:
+            done.set()
 
     with in_a_thread(delays) as endpoint:
         pressing = threading.Thread(target=press)
@@ -163,16 +167,16 @@ def test_ctrl_c_counts_where_nobody_can_read_that_it_came(monkeypatch: pytest.Mo
 
 
 def test_ctrl_c_while_files_are_written_lets_them_be_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writing = threading.Event()
+    writing, pressed = threading.Event(), threading.Event()
 
     def slowly(*args: Any) -> None:
         writing.set()
-        time.sleep(0.2)
+        assert pressed.wait(60)
         write_json(*args)
 
     monkeypatch.setattr("server.loadtest.command.write_json", slowly)
     path = tmp_path / "x.json"
-    code, later = interrupted(Delays(first=0.001, between=0.0), writing.is_set, "--json", str(path))
+    code, later = interrupted(Delays(first=0.001, between=0.0), writing.is_set, "--json", str(path), done=pressed)
     assert code == GOOD and later < 5 and json.loads(path.read_text())["steps"], "all was measured by then"
 
 
@@ -190,4 +194,4 @@ def test_a_second_signal_ends_it_at_once(number: signal.Signals, tmp_path: Path)
             assert process.stderr is not None and "once more ends at once" in process.stderr.readline()
             pressed = time.monotonic()
             process.send_signal(number)
-            assert process.wait(20) in (-number, 128 + number) and time.monotonic() - pressed < 2
+            assert process.wait(20) in (-number, 128 + number) and time.monotonic() - pressed < 15

@@ -228,7 +228,7 @@ async def made(
     return b"".join(await written(serializer.whole(first, found, sum(len(one.tokens) for one in found))))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     body=BODIES, route=ROUTE, kind=st.sampled_from(["completions", "openai", "native"]), echo=st.booleans(),
     top=st.none() | st.integers(0, 3), prompts=st.lists(PROMPTS, min_size=1, max_size=3), seed=st.integers(0, 1 << 30),

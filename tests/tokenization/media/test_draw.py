@@ -175,7 +175,7 @@ def test_a_file_cut_short_is_refused() -> None:
 NUMBER = st.integers(-10, 1100)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.tuples(st.integers(1, 80), st.integers(1, 80)),
     st.lists(st.tuples(NUMBER, NUMBER, NUMBER, NUMBER, st.text(max_size=8)), max_size=4),

@@ -168,7 +168,7 @@ def test_who_needs_more_than_its_share_is_passed_only_for_so_long() -> None:
 Arrival = tuple[int, int, int, int, int, int, int]  # client, prompt, max_tokens, stops after, embeddings, step, n
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     arrivals=st.lists(
         st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 20), st.integers(1, 25), st.integers(0, 50),

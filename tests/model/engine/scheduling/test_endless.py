@@ -95,7 +95,7 @@ others = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     others=st.lists(others, min_size=1, max_size=5), client=st.integers(0, 5), n_prompt=st.integers(1, 75),
     max_tokens=st.integers(1, 20), embedding_bytes=st.sampled_from([0, 90]), after=st.integers(0, 60),

@@ -106,7 +106,7 @@ class Slots:
 Arrival = tuple[int, int, int, int, int, int, int]  # client, beginning, prompt, max_tokens, stops after, step, n
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     arrivals=st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(1, 40), st.integers(1, 20), st.integers(1, 25),

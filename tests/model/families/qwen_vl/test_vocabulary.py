@@ -99,7 +99,7 @@ def test_text_is_normalised_first() -> None:
     assert TINY.encode("e\u0301") == TINY.encode("\u00e9") == [0xC3, 0xA9]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(st.characters() | st.sampled_from("<>|\u0338 \n")) | st.lists(st.sampled_from(SPECIAL)).map("".join))
 def test_any_text_gives_ordinary_ids_or_a_clean_error(text: str) -> None:
     try:
