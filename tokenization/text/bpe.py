@@ -15,7 +15,7 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.text.spelling import read_spelling
 from tokenization.text.tokenizer import named_tokens
-from tokenization.text.tokenizer_file import tokenizer_text
+from tokenization.text.tokenizer_file import replace_split, tokenizer_text
 
 MOST_ADDED = 1 << 16  # entries; the most that is published has a tenth of them
 _BLANK_AT_START = re.compile(r'"prepend_scheme":\s*"first"')
@@ -82,6 +82,10 @@ class BPETokenizer:
         if isinstance(tokenizer.model, Unigram) or any(token.special != (token.content in special) for token in added):
             tokenizer = Tokenizer.from_str(_out_of_reach(text, special))
         return cls(tokenizer, special, opening)
+
+    def replace_split(self, wrong: str, right: str) -> bool:
+        """Split texts by the pattern `right` where tokenizer.json's first rule is `wrong`; whether it was."""
+        return any([replace_split(tokenizer, wrong, right) for tokenizer in (self._at_start, self._inside)])
 
     def encode(self, text: str) -> list[int]:
         """Raises ChatError where a vocabulary spells a special token by merges, so that text would become it."""

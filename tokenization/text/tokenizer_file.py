@@ -39,6 +39,16 @@ def added_tokens(checkpoint: Checkpoint) -> dict[int, str]:
     return found
 
 
+def replace_split(tokenizer: Tokenizer, wrong: str, right: str) -> bool:
+    """Let `tokenizer` split texts by the pattern `right` where its first rule is `wrong`; whether it was."""
+    rules = json.loads(tokenizer.pre_tokenizer.__getstate__()) if tokenizer.pre_tokenizer else {}
+    split = {"type": "Split", "pattern": {"Regex": wrong}, "behavior": "Isolated", "invert": False}
+    if rules.get("pretokenizers", [])[:1] != [split]:
+        return False
+    tokenizer.pre_tokenizer[0] = Split(Regex(right), behavior="isolated")
+    return True
+
+
 def _from_older_files(checkpoint: Checkpoint) -> Tokenizer:
     """As transformers 5 makes one of them. Other classes than this one cut texts by other rules: refused."""
     config = checkpoint.file("tokenizer_config.json")

@@ -1,10 +1,11 @@
 """How Mistral Small 3.1 reads a chat: a picture is rows of placeholders, each with a delimiter behind it."""
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
 
-from configs.checkpoint import Checkpoint, CheckpointError
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, shown
 from configs.serve import MediaConfig
 from model.families.mistral3.sizes import picture_tokens, pictures_of
 from tokenization.chat.parts import Kind
@@ -15,6 +16,19 @@ from tokenization.processor import Measure, Modality, RowsProcessor, StageClock
 from tokenization.shrunk_pictures import ShrunkPictures
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
+
+# What published files split texts by, which is Llama 3's (microsoft/onnxruntime-genai, issue 1557, quotes the file).
+WRONG_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# What their models were trained with: `pattern` in tekken.json.
+TEKKEN_SPLIT = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_VERSION = re.compile(r"\s*v?([0-9]{1,9})((?:\.[0-9]+)*)[-_.]?(a|b|c|rc|pre|dev)?", re.IGNORECASE)
 
 
 class Mistral3Pictures(ShrunkPictures):
@@ -75,6 +89,7 @@ class Mistral3Processor(RowsProcessor):
         """max_pixels: the server's cap on one resized image. Raises CheckpointError for damaged or other files."""
         tokens, files = picture_tokens(checkpoint), checkpoint.file("processor_config.json")
         self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tokens.said)
+        self._mended = saved_before_5(checkpoint.config) and self.tokenizer.replace_split(WRONG_SPLIT, TEKKEN_SPLIT)
         self.placeholders = tokens.placeholders
         written = files.read(str, "image_token", "[IMG]")
         if self.tokenizer.special.get(written) != self.placeholders["image"]:
@@ -86,3 +101,25 @@ class Mistral3Processor(RowsProcessor):
         self.row_ends = (tokens.delimiters["image_break_token_id"], tokens.delimiters["image_end_token_id"])
         self.template = ChatTemplate.from_checkpoint(checkpoint)
         self.handlers = {"image": Mistral3Pictures(checkpoint, max_pixels)}
+
+    @property
+    def origins(self) -> dict[str, str]:
+        words = "tekken's pattern; that of tokenizer.json is a known fault (docs/models.md)"
+        return ({"words": words} if self._mended else {}) | super().origins
+
+
+def saved_before_5(config: ConfigSection) -> bool:
+    """Whether config.json names no version of transformers, or one that PEP 440 puts before 5.0.0.
+
+    Files of these may have the wrong split, by the same rule in transformers' tokenization_utils_tokenizers.py. Raises
+    CheckpointError for what is no version.
+    """
+    version = config.read(str, "transformers_version", "")
+    if not version:
+        return True
+    found = _VERSION.match(version)
+    if found is None:
+        said = f"{config.location}: 'transformers_version' is {shown(version)}"
+        raise CheckpointError(f"{said}, expected a version such as 4.50.0")
+    major, rest, early = int(found[1]), found[2], found[3]
+    return major < 5 or (major == 5 and early is not None and not rest.strip(".0"))

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 from transformers import Qwen2Tokenizer
 
 from configs.checkpoint import Checkpoint, CheckpointError
@@ -13,7 +15,7 @@ from model.media_tokens import vision_tokens
 from tests.tiny.qwen2_vl import ORDINARY_ADDED, SPECIAL
 from tests.tokenization.text.test_bpe import TEXTS
 from tokenization.text.bpe import BPETokenizer
-from tokenization.text.tokenizer_file import added_tokens
+from tokenization.text.tokenizer_file import added_tokens, replace_split
 
 MORE = [
     "naïve café № ½ ２３", "\u1100\u1161\u11a8 각", "a\u0085b\u00a0c\u3000d\u2028e", "I'LL he'd  \t x", "\r\n \r\n\ty ",
@@ -114,3 +116,28 @@ def test_tokenizer_json_wins_over_older_files_beside_it(tiny: Checkpoint, tmp_pa
     assert BPETokenizer.from_checkpoint(checkpoint).encode("the user") == BPETokenizer.from_checkpoint(tiny).encode(
         "the user"
     )
+
+
+@pytest.mark.parametrize(
+    ("rule", "replaced"),
+    [
+        (Sequence([Split(Regex("a+"), "isolated"), ByteLevel(use_regex=False)]), True),
+        (Sequence([Split(Regex("b+"), "isolated"), Split(Regex("a+"), "isolated")]), False),
+        (Sequence([Split("a+", "isolated")]), False),
+        (Sequence([Split(Regex("a+"), "removed")]), False),
+        (Sequence([Split(Regex("a+"), "isolated", invert=True)]), False),
+        (Sequence([]), False),
+        (Split(Regex("a+"), "isolated"), False),
+        (None, False),
+    ],
+)
+def test_only_the_one_rule_is_replaced(rule: PreTokenizer | None, replaced: bool) -> None:
+    tokenizer = Tokenizer(BPE())
+    if rule is not None:
+        tokenizer.pre_tokenizer = rule
+    before = json.loads(tokenizer.to_str())
+    assert replace_split(tokenizer, "a+", "c") is replaced
+    after = json.loads(tokenizer.to_str())
+    if replaced:
+        before["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": "c"}
+    assert after == before and not replace_split(tokenizer, "a+", "c")
