@@ -30,10 +30,11 @@ class BlockKeys:
     def __init__(self, answer: Answer, block_size: int, *, outlive: bool) -> None:
         """outlive: blocks stay when the request has ended; else the answers to one prompt share those of it."""
         self._answer = answer
+        self._items = answer.media  # as they came: how their embeddings are stored makes no block another one
         self._size = block_size
         # What goes with its request is found by nobody else: they may begin alike, and this one's may give way to them.
         self._root = answer.root if outlive else _DIGEST(answer.root + answer.request_id.encode()).digest()
-        unkeyed = [item.first for item in answer.media if not item.content]
+        unkeyed = [item.first for item in self._items if not item.content]
         self._n_public = min(unkeyed, default=answer.limit) // block_size if outlive else 0
         shared = answer.n_prompt // block_size if answer.sampling.n > 1 else 0
         self._most = max(self._n_public, shared)
@@ -70,7 +71,7 @@ class BlockKeys:
     def _media(self, start: int, stop: int) -> dict[int, bytes]:
         """By block: of each part of a medium in it where it is, how long, from which row on, and the medium's key."""
         found: dict[int, bytes] = {}
-        for item in self._answer.media:
+        for item in self._items:
             row, content = 0, _content(item)
             for first, length in item.spans:
                 at, end = max(first, start), min(first + length, stop)

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from model.engine.kv_blocks import BlockError
 from model.engine.plan import Outcome
 from model.engine.scheduling.fair_shares import Holdings
@@ -34,6 +36,7 @@ class EncoderCache:
         self.held: Holdings[int] = Holdings(capacity)  # bytes of requests, from first admission to end, by client
         self.on_device = self.idle = 0  # bytes; idle: that stay without a request
         self.queries = self.hits = 0  # items of requests since the start; those that were not encoded for them
+        self.spoiled: set[StoreKey] = set()  # of those that requests have: they stay no longer than these
         self._keeps = keeps
         self._device_capacity = device_capacity
         self._requests: dict[str, tuple[int, tuple[EncoderInput, ...]]] = {}  # that have a reservation, with client
@@ -46,7 +49,6 @@ class EncoderCache:
         # Those that a plan has freed or is making, until the outcome says what came of it.
         self._leaving: set[StoreKey] = set()
         self._making: dict[StoreKey, EncoderInput] = {}
-        self._spoiled: set[StoreKey] = set()  # of those that requests have: they stay no longer than these
         self._gone: list[bytes] = []
         self._kept: dict[bytes, int] = {}
         self._unread: list[EncoderInput] = []
@@ -62,7 +64,7 @@ class EncoderCache:
 
     def lacks(self, items: Iterable[EncoderInput]) -> bool:
         """Whether one of these came without a segment, for its embeddings, and they are gone."""
-        good = self._stored.keys() - self._spoiled if self._spoiled else self._stored
+        good = self._stored.keys() - self.spoiled if self.spoiled else self._stored
         return any(item.segment is None and item.stored not in good for item in items)
 
     def reserve(self, request_id: str, client: int, items: tuple[EncoderInput, ...], n_cached: int = 0) -> None:
@@ -103,9 +105,15 @@ class EncoderCache:
     def spoil(self, items: Iterable[EncoderInput]) -> None:
         """What came of these was not finite: whoever has them goes on with them, and they are made anew for others."""
         for item in items:
-            if item.stored in self._stored and item.stored not in self._spoiled:
-                self._spoiled.add(item.stored)
+            if item.stored in self._stored and item.stored not in self.spoiled:
+                self.spoiled.add(item.stored)
                 self._tell_gone(item.stored)
+
+    def unspoiled(self, items: Iterable[EncoderInput]) -> tuple[EncoderInput, ...]:
+        """As a request without a reservation has these: what is spoiled is made for it alone, out of its segment."""
+        return tuple([
+            msgspec.structs.replace(item, content=b"") if item.stored in self.spoiled else item for item in items
+        ])  # fmt: skip
 
     def keys(self) -> set[StoreKey]:
         """Of all embeddings that there are, those that the next plan frees too."""
@@ -212,7 +220,7 @@ class EncoderCache:
         """No request has its embeddings any more."""
         self._idle[item.stored] = item.nbytes
         self.idle += item.nbytes
-        if not (item.content and self._keeps) or item.stored in self._spoiled:
+        if not (item.content and self._keeps) or item.stored in self.spoiled:
             self._free(item.stored)
 
     def _make_room(self) -> None:
@@ -224,8 +232,8 @@ class EncoderCache:
         self.idle -= self._idle.pop(key)
         del self._stored[key]
         self._freed.append(key)
-        if key in self._spoiled:
-            self._spoiled.remove(key)  # that it goes was told
+        if key in self.spoiled:
+            self.spoiled.remove(key)  # that it goes was told
         else:
             self._tell_gone(key)
 

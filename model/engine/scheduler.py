@@ -204,6 +204,10 @@ class Scheduler:
                 self.remove(sequence.request_id)
                 self._lacking.append(sequence.request_id)
                 continue
+            if self.embeddings.spoiled and not reserved:
+                media = self.embeddings.unspoiled(sequence.media)
+                for answer in self._answers[sequence.request_id]:
+                    answer.media = media
             if (leader is None and (answers_alone or step.room <= 0)) or (admission.closed and not reserved):
                 return
             size = self.allocator.block_size

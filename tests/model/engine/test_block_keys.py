@@ -106,6 +106,18 @@ def test_what_the_answers_to_one_prompt_share_ends_with_them() -> None:
     assert len(BlockKeys(several, SIZE, outlive=False).up_to(several.limit)) == 5, "what follows is their own"
 
 
+def test_a_medium_that_is_encoded_for_one_request_alone_has_its_key_in_blocks() -> None:
+    """One whose prompt ends inside a block: that block has its key once an answer fills it."""
+    answer = prompt("a", picture((18, 4)))
+    found = BlockKeys(answer, SIZE, outlive=True)
+    assert len(found.up_to(N)) == 5
+    for token in (50, 51):
+        answer.append(token)
+    expected = keys(answer, n_tokens=24)
+    answer.media = (picture((18, 4), content=b""),)
+    assert [key.digest for key in found.up_to(24)] == expected and len(expected) == 6
+
+
 def test_without_a_cache_one_answer_has_no_keys() -> None:
     assert keys(prompt(), outlive=False) == []
 

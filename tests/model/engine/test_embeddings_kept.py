@@ -204,6 +204,33 @@ def test_embeddings_that_are_not_finite_go_with_their_request(
     harness.assert_clean(engine)
 
 
+@pytest.mark.parametrize("prefix_cache", ["on", "off"])
+def test_a_picture_recovers_while_somebody_always_has_it(
+    model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, prefix_cache: Literal["on", "off"]
+) -> None:
+    """A prompt takes two steps, and the next request comes between them: so no step finds the picture unused."""
+    expected = ask(harness, engine_at(model, harness.root), "expected")
+    harness.kept.clear()
+    names = [f"r{i}" for i in range(6)]
+    first = harness.prepare(names[0], CAT, SHORT, SALT)
+    engine = engine_at(model, harness.root, prefix_cache=prefix_cache, tokens=len(first.prepared.input_ids))
+    with monkeypatch.context() as patch:
+        encode = MultimodalLM.encode
+        patch.setattr(MultimodalLM, "encode", lambda *args: [made * torch.nan for made in encode(*args)])
+        harness.submit(engine, first)
+        harness.book(engine.step())
+    for name in names[1:]:
+        harness.submit(engine, harness.prepare(name, CAT, SHORT, SALT))
+        harness.book(engine.step())
+        engine.check_integrity()
+    harness.run(engine)
+    failed = [name for name in names if harness.finished[name].reason == "failed"]
+    assert failed == names[:2], "who had it before the first one failed"
+    assert all(near(said_of(harness, name), expected) for name in names[2:])
+    assert near(ask(harness, engine, "after"), expected) and len(harness.kept) == 1
+    harness.assert_clean(engine)
+
+
 @pytest.mark.parametrize("when", range(6))
 def test_whoever_leaves_whenever_leaves_what_is_kept(
     model: MultimodalLM, harness: EngineHarness, encoder: Counted, when: int

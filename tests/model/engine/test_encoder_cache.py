@@ -134,6 +134,30 @@ def test_what_is_spoiled_is_told_gone_at_once_and_goes_with_the_last_request_tha
     assert books.idle == 30 and books.news().kept == ((b"x", 30),), "it is made anew, and stays"
 
 
+def test_what_is_spoiled_is_made_anew_for_each_who_comes_while_others_have_it() -> None:
+    books = EncoderCache(120, 0)
+    first, second, third = kept("b", b"x"), kept("c", b"x"), kept("d", b"x", b"y")
+    encoded(books, "a", b"x", b"y")
+    books.reserve("b", 1, first)
+    books.reserve("c", 2, second)
+    books.spoil(first)
+    books.release("b")
+    books.news()
+    own = books.unspoiled(third)
+    assert books.missing(own) == [own[0]] and own[0].segment is not None and own[1] is third[1], "y is as it was"
+    books.reserve("d", 3, own)
+    assert books.plan({"c", "d"}, own[:1]) == ((), (("d", 0),)), "a CPU has no second copy"
+    books.commit(Outcome(tokens={}, filled=(("d", 0),)))
+    books.check_integrity(["c", "d"])
+    assert books.keys() == {b"x", b"y", ("d", 0)} and books.news() == ((), (), (own[1],)), "nobody is promised x"
+    assert (books.queries, books.hits) == (6, 3), "y was there for d, and x for b and c"
+    books.release("c")
+    again = kept("e", b"x")
+    assert books.unspoiled(again) == again and books.missing(again), "who comes now makes it for all"
+    books.release("d")
+    assert books.plan((), ())[0] == (b"x", ("d", 0)) and books.idle == 30
+
+
 def test_who_comes_for_what_is_not_here_lacks_it() -> None:
     books = EncoderCache(60, 0)
     (item,) = kept("b", b"x")

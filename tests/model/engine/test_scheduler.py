@@ -1,5 +1,6 @@
 """The scheduler as bookkeeping: order, budgets, preemption and the end of every request, without tensors."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,6 +125,21 @@ def test_a_preempted_sequence_keeps_its_embeddings_and_their_reservation() -> No
     assert sched.embeddings.reserved == 0 and sched.allocator.n_used == 0
     sched.add(request("new", 4, 1))
     assert run(sched).freed == (("young", 0),)
+
+
+def test_all_answers_of_who_comes_while_embeddings_are_spoiled_have_others() -> None:
+    sched = scheduler()
+    for name, n in (("first", 1), ("second", 2)):
+        picture = msgspec.structs.replace(medium((name, 0), (1, 2), nbytes=30), content=b"x")
+        sched.add(request(name, 4, 12, media=[picture], n=n))
+        plan = sched.plan()
+        tokens = {key: (Token(id=1),) for chunk in plan.chunks for key in chunk.sampled_keys}
+        sched.commit(plan, Outcome(tokens=tokens, filled=tuple(item.stored for item in plan.encodes)))
+        sched.embeddings.spoil(sched["first", 0].media)
+    assert [item.stored for item in plan.encodes] == [("second", 0)]
+    assert [answer.media for answer in sched if answer.request_id == "second"] == [plan.encodes, plan.encodes]
+    assert sched["first", 0].media[0].stored == b"x", "who had them has them"
+    sched.check_integrity()
 
 
 def test_embeddings_are_counted_at_admission_and_nobody_overtakes() -> None:
