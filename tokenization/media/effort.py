@@ -22,6 +22,9 @@ _JPEG_PIXELS_PER_BYTE = 1024
 _MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])")  # what ends the data of a scan
 MOST_SCANS = 4096
 _EOI, _SOS = 0xD9, 0xDA
+_MORE = 0  # no marker: behind as many segments as are looked at
+PARTS = 1 << 11  # of any picture that are read one by one: each takes a microsecond or two
+BYTES_OF_A_PART = 128  # a further one for so many bytes; the chunks of a PNG's pixels have 8,192
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # of these
 _ARITHMETIC = frozenset(range(0xC9, 0xD0))  # those whose data have no least length
 _MEGA = 10**6
@@ -120,10 +123,11 @@ def jpeg_weight(data: bytes) -> tuple[Weight, int]:
         if kind in _FRAMES:
             components = data[at + 7] if at + 7 < len(data) else 0
             weight = weight or (FOUR_INKS if components == 4 else PROGRESSIVE if kind & 3 == 2 else JPEG)
-        scans += kind == _SOS
-        if scans == most:
+        # Behind too many segments each that might be a scan counts.
+        scans += data.count(bytes([0xFF, _SOS]), at) if kind == _MORE else kind == _SOS
+        if scans >= most:
             break
-    return weight or PROGRESSIVE, max(scans, 1)
+    return weight or PROGRESSIVE, min(max(scans, 1), most)
 
 
 def keeps_coefficients(data: bytes) -> bool:
@@ -149,14 +153,19 @@ def cannot_hold(data: bytes, pixels: int) -> bool:
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """(marker, where its length stands) for each segment of a JPEG, up to the end of its picture; of others none."""
+    """(marker, where its length stands) for each segment of a JPEG, up to the end of its picture; of others none.
+
+    Of more than a picture's file may have the last is (_MORE, where the next one may begin).
+    """
     at = 2 if data.startswith(b"\xff\xd8") else len(data)
-    # Between two segments decoders pass over anything that is no marker, as they do over the data of a scan.
-    while (marker := _MARKER.search(data, at)) is not None:
-        kind, at = marker[1][0], marker.end()
-        if kind == _EOI:
+    for _ in range(PARTS + len(data) // BYTES_OF_A_PART):
+        # Between two segments decoders pass over anything that is no marker, as they do over the data of a scan.
+        marker = _MARKER.search(data, at)
+        if marker is None or marker[1][0] == _EOI:
             return
+        kind, at = marker[1][0], marker.end()
         if kind in (0x01, 0xD8):
             continue
         yield kind, at
         at += int.from_bytes(data[at : at + 2], "big")
+    yield _MORE, at

@@ -14,7 +14,7 @@ from tokenization.cancel import Check, CheckedFile, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.media.containers.exif import TRANSPOSE, orientation_of, stored_box
 from tokenization.media.containers.signatures import meant_as
-from tokenization.media.effort import cannot_hold, keeps_coefficients
+from tokenization.media.effort import BYTES_OF_A_PART, PARTS, cannot_hold, keeps_coefficients
 
 # By content, never by suffix; importing the plugins registers them, so that opening never loads any other one.
 _PLUGINS = (JpegImagePlugin, PngImagePlugin, WebPImagePlugin, GifImagePlugin, BmpImagePlugin)
@@ -29,8 +29,6 @@ _PILLOW_ERRORS: tuple[type[Exception], ...] = (
 )  # fmt: skip
 MAX_SIDE = 65_535  # pixels, as in JPEG and GIF: what resizing makes on its way is as high as the picture itself
 MAX_DECODE_BYTES = 1 << 30  # of memory, while a picture is decoded
-_PARTS = 1 << 11  # of any picture that are read one by one: each takes a microsecond or two
-_BYTES_OF_A_PART = 128  # a further one for so many bytes; the chunks of a PNG's pixels have 8,192
 _MOST_PROFILES = 8  # a PNG has one, which may hold a megabyte packed into one kilobyte; pixels may look like its name
 _PIXEL_BYTES = 4  # that Pillow keeps at most
 _MOST_PIXELS = MAX_DECODE_BYTES // _PIXEL_BYTES  # of any picture, whatever the settings allow
@@ -171,7 +169,7 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 
 def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Image.Image, ImageHeader]:
     # Pillow reads markers and fill bytes of a JPEG, chunks and blocks one by one.
-    parts = _PARTS + len(data) // _BYTES_OF_A_PART
+    parts = PARTS + len(data) // BYTES_OF_A_PART
     with _pillow(_NOT_AN_IMAGE, data):
         if data.count(b"iCCP") > _MOST_PROFILES:
             raise ChatError("the image has more than one colour profile")

@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 
 import pytest
 from PIL import Image
@@ -10,6 +11,7 @@ from configs.serve import MEGA, MediaConfig
 from tests.samples.hostile_media import padded_jpeg
 from tests.samples.pictures import encoded, photo
 from tokenization.chat.errors import ChatError
+from tokenization.media import effort
 from tokenization.media.effort import (
     BMP,
     BMP_PACKED,
@@ -24,6 +26,7 @@ from tokenization.media.effort import (
     cannot_hold,
     check_effort,
     jpeg_weight,
+    keeps_coefficients,
     picture_effort,
     video_effort,
     weight_of,
@@ -86,6 +89,37 @@ def test_damage_costs_no_more_than_a_wrong_count() -> None:
             broken[rng.randrange(len(broken))] = rng.choice([0xFF, 0xDA, 0xC2, 0, rng.randrange(256)])
         assert 1 <= jpeg_weight(bytes(broken[: rng.randrange(len(broken))]))[1] <= len(broken)
         cannot_hold(bytes(broken), 1 << 40)
+
+
+def cut_up(part: bytes) -> bytes:
+    """A megabyte of parts behind a JPEG's header. Pillow finds no length behind FF C8, and so a scan there."""
+    data = jpeg(GREY)
+    at = data.index(b"\xff\xda")
+    head = data[:at] + b"\xff\xc8" + data[at:-2]
+    return head + part * (((1 << 20) - len(head)) // len(part))
+
+
+@pytest.mark.parametrize("part", [b"\xff\x02\0\0", b"\xff\xd8", b"\xff\x01", b"\xff\xe0\0\2"])
+def test_a_jpeg_of_very_many_segments_is_looked_at_up_to_a_bound(monkeypatch: pytest.MonkeyPatch, part: bytes) -> None:
+    class Counted:
+        n = 0
+
+        def search(self, data: bytes, at: int) -> re.Match[bytes] | None:
+            self.n += 1
+            return marker.search(data, at)
+
+    data, marker, counted = cut_up(part), effort._MARKER, Counted()
+    monkeypatch.setattr(effort, "_MARKER", counted)
+    assert read_header(data, max_source_pixels=3500).pixels == 3500
+    assert 1000 < counted.n <= 2048 + (1 << 20) // 128 == 10_240, "one pass"
+    assert keeps_coefficients(data), "nothing tells"
+    assert jpeg_weight(data)[1] == 1 and counted.n <= 4 * 10_240
+
+
+def test_scans_behind_very_many_segments_count() -> None:
+    data = padded_jpeg(64, 64, 300)
+    second = data.index(b"\xff\xda", data.index(b"\xff\xda") + 2)
+    assert jpeg_weight(data[:second] + b"\xff\xe0\0\2" * 5000 + data[second:])[1] == 300
 
 
 def test_a_further_scan_counts_a_32nd() -> None:
