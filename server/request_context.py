@@ -47,7 +47,7 @@ class RequestContext:
     cached_tokens: int = 0  # of the prompts, those that the engine had in its cache
     generation_tokens: int = 0
     first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came
-    timings: "tuple[ModelTimings, ...]" = ()  # of its requests to the model
+    timings: "tuple[ModelTimings, ...]" = ()  # of its requests to the model, in the order of its prompts
     status: int = CLIENT_LEFT  # until an answer begins
     error: str | None = None  # the code of what it ended with, also of a stream whose status was 200
     whole: bool = False  # the last byte was handed over
@@ -80,6 +80,7 @@ class ModelTimings:
         self.ended: float | None = None
         self.reason: str | None = None  # why it ended
         self.n_prompt = 0  # tokens
+        self.n_cached = 0  # of these, those that the engine had in its cache
         self.n_tokens: int | None = None  # sampled; None until the prompt is accepted
         self.seconds: Mapping[str, Mapping[str, float]] = {}  # a worker's, by modality and stage
         self._delivered = False
@@ -130,6 +131,7 @@ class ModelTimings:
         """
         if self.placed is not None:
             return
+        self.n_cached = n_cached
         self._context.cached_tokens += n_cached
         self.placed = time.monotonic() if at is None else at
         waited = self.placed - (self.prepared or self.entered)

@@ -251,10 +251,10 @@ def add_text_routes(app: Starlette, requests: RequestReader) -> None:
     service, card = requests.service, requests.service.card
 
     async def completions(http: Request) -> Response:
-        request, context = await requests.read(http, read_completions)
-        prompts = [replace(prompt, context=context) for prompt in request.requests]
+        read, context = await requests.read(http, read_completions)
+        request = replace(read, requests=tuple([replace(prompt, context=context) for prompt in read.requests]))
         serializer = TextSerializer(request, card, fingerprint=requests.fingerprint)
-        run = partial(service.run, prompts, accepted=serializer.accepted)
+        run = partial(service.run, request.requests, accepted=serializer.accepted)
         return model_response(run, serializer, stream=request.stream)
 
     async def tokenize(http: Request) -> Response:

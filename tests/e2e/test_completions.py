@@ -39,11 +39,28 @@ def test_a_text_and_its_ids_are_continued_alike(server: RunningServer) -> None:
         "prompt_tokens": counted["count"], "completion_tokens": 6, "total_tokens": counted["count"] + 6,
         "prompt_tokens_details": by_text["usage"]["prompt_tokens_details"],
     }  # fmt: skip
-    assert by_ids["usage"]["prompt_tokens_details"] == {"cached_tokens": (counted["count"] - 1) // 16 * 16}
     chunks = events(server, prompt=TEXT, **wishes)
     assert "".join(c["choices"][0]["text"] for c in chunks) == by_text["choices"][0]["text"]
     tokens = [token for c in chunks for token in c["choices"][0]["logprobs"]["tokens"]]
     assert tokens == by_text["choices"][0]["logprobs"]["tokens"] and len(tokens) == 6
+
+
+def test_of_each_prompt_it_is_told_what_was_cached(server: RunningServer) -> None:
+    """Whole blocks of 16 tokens, but that of the last one: in a chunk of its own prompt, in the end of both."""
+    prompts = [" ".join(f"{word} {i}" for i in range(n)) for word, n in (("short", 8), ("a long one", 12))]
+    counts = [server.http.post("/tokenize", json={"prompt": prompt}).json()["count"] for prompt in prompts]
+    kept = [(count - 1) // 16 * 16 for count in counts]
+    assert 0 < kept[0] < kept[1]
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    wishes = {"prompt": prompts, "max_tokens": 3, "ignore_eos": True}
+    assert complete(server, **wishes)["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+    *chunks, last = events(server, **wishes, stream_options=options)
+    for chunk in chunks:
+        index, usage = chunk["choices"][0]["index"], chunk["usage"]
+        assert usage["prompt_tokens"] == counts[index]
+        assert usage["prompt_tokens_details"] == {"cached_tokens": kept[index]}
+    assert last["usage"]["prompt_tokens"] == sum(counts) and last["choices"] == []
+    assert last["usage"]["prompt_tokens_details"] == {"cached_tokens": sum(kept)}
 
 
 def test_a_prompt_gets_what_its_tokens_got_when_they_were_drawn(server: RunningServer) -> None:

@@ -36,7 +36,7 @@ class StreamOptions(BaseModel):
     )
     continuous_usage_stats: bool | None = Field(
         None, description="Beside `include_usage`: every chunk has the `usage` up to there, with the completion tokens "
-        "of its own choice.",
+        "of its own choice, and of several prompts the tokens of that choice's own.",
     )  # fmt: skip
 
     @property

@@ -189,7 +189,7 @@ class TextSerializer:
         choice = self._choice(delta)
         chunk: dict[str, Any] = {**self._head, "choices": [choice]}
         if self._asked.include_usage:
-            chunk["usage"] = self._usage(self._n_tokens[delta.index]) if self._asked.usage_so_far else None
+            chunk["usage"] = self._usage_of(delta.index) if self._asked.usage_so_far else None
         if not (begins and self._asked.scores_prompt):
             return data(chunk)
         return {**chunk, "choices": LazyList(lambda: [choice])}  # the prompt's log-probabilities may be very many
@@ -242,6 +242,12 @@ class TextSerializer:
             tokens = (Token(id=int(self._prompts[prompt].input_ids[0])), *delta.prompt)
             self._scored[prompt] = tokens, self._characters(tokens)
         return self._scored[prompt]
+
+    def _usage_of(self, index: int) -> dict[str, Any]:
+        """Of one choice and its own prompt, as vLLM has it in chunks; the last one has the sums of all."""
+        prompt = index // self._n
+        details = {"cached_tokens": self._asked.context.timings[prompt].n_cached}
+        return total(len(self._prompts[prompt].input_ids), self._n_tokens[index], details)
 
     def _usage(self, n_tokens: int) -> dict[str, Any]:
         details = {"cached_tokens": self._asked.context.cached_tokens}

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from model.engine.messages import Token
 from server.http.routes.completions import MAX_PROMPTS, TextRequest, TextSerializer, read_completions
+from server.metrics import Metrics
+from server.request_context import ModelTimings
 from server.requests.answer import Delta
 from server.requests.refusal import Refusal
 from tests.server.doubles import card, prepared
@@ -31,6 +33,8 @@ def serializer(tokenizer: BPETokenizer, **fields: Any) -> TextSerializer:
     request = read(**fields)
     written = TextSerializer(request, card(tokenizer), fingerprint="fp_1")
     written.accepted([prepared(one.id, 3) for one in request.requests])
+    for _ in request.requests:
+        ModelTimings(Metrics("tiny", "1"), written._asked.context)
     return written
 
 
@@ -201,6 +205,13 @@ def test_usage_with_every_chunk(tokenizer: BPETokenizer) -> None:
     counted = [parse(event)["usage"] for event in events(written, both)]
     assert counted == [used(3, n) for n in (1, 1, 2, 2)], "of its own choice"
     assert parse(written.closing(prepared("r1"), 2))["usage"] == used(3, 4)
+    written = serializer(tokenizer, stream=True, n=2, stream_options=options, prompt=["Hi", "you"])
+    written.accepted([prepared("r1-0", 3), prepared("r1-1", 11)])
+    for timings, n_cached in zip(written._asked.context.timings, (2, 8), strict=True):
+        timings.scheduled(None, "first", n_cached)
+    counted = [parse(event)["usage"] for event in events(written, [replace(deltas[0], index=i) for i in range(4)])]
+    assert counted == [used(3, 1, 2), used(3, 1, 2), used(11, 1, 8), used(11, 1, 8)], "and of its own prompt"
+    assert parse(written.closing(prepared("r1"), 2))["usage"] == used(14, 4, 10), "of all"
 
 
 def test_ids_are_shown_where_they_are_asked_for(tokenizer: BPETokenizer) -> None:
