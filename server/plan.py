@@ -171,7 +171,9 @@ def _cells(one: "RankCapacity", found: "Capacity") -> tuple[str, ...]:
 def _verdict(one: "RankCapacity") -> str:
     if one.refusal or one.size is None:
         return f"does not fit: {one.refusal}"
-    return f"fits: serve has {one.size.usable * one.size.block_size:,} tokens of KV cache ({one.size.bound})"
+    # Only a size by name can be more, on a CPU.
+    more = ": more than is left, and on a CPU no start looks at that" if one.size.nbytes > one.left else ""
+    return f"fits: serve has {one.size.usable * one.size.block_size:,} tokens of KV cache ({one.size.bound}){more}"
 
 
 def _rule(device: "PlannedDevice") -> str:

@@ -109,6 +109,18 @@ def test_headers_of_safetensors_are_read_where_they_are(tmp_path: Path, capsys: 
     assert without["weights_by"] == "architecture" and without["tensor_parallel"] == found["tensor_parallel"]
 
 
+def test_a_cpus_cache_by_size_that_is_more_than_is_left_is_told_and_not_refused(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    words = ["--model", str(write_qwen2_5_vl(tmp_path)), "--device", "cpu", "--tensor-parallel", "1"]
+    words += ["--dtype", "float32", "--kv-cache-mib", "64", "--max-seqs", "2048"]
+    more = " tokens of KV cache (--kv-cache-mib): more than is left, and on a CPU no start looks at that"
+    for memory, told in (("0.05", more), ("1", " tokens of KV cache (--kv-cache-mib)")):
+        assert main(["plan", *words, "--device-memory-gib", memory]) == 0
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last.startswith("N = 1 fits: serve has ") and last.endswith(told)
+
+
 @pytest.mark.parametrize(("words", "told"), [
     (["--model", "/nowhere/at/all"], "--model: /nowhere/at/all is not a directory"),
     (["--tensor-parallel", "0"], "--tensor-parallel: 0 is outside 1 to 64"),

@@ -55,7 +55,7 @@ class RankCapacity:
     weights: RankWeights | None = None
     embedding_bytes: int = 0  # on the device; of a CPU they lie in the half that the cache leaves
     left: int = 0  # bytes beside weights, working memory and embeddings
-    room: CacheSize | None = None  # what these hold of the cache
+    room: CacheSize | None = None  # what these hold of the cache; of a CPU all of one that is asked for by size
     size: CacheSize | None = None  # what a server takes of that
     requests: int = 0  # of the longest that `room` holds at once
     refusal: str = ""
@@ -158,14 +158,20 @@ class _Planner:
         return on_device(free, config, Profile(encoders={}, step=self.device.working))
 
     def _with_cache(self, found: RankCapacity, kv: KVSpec, memory: FreeMemory, config: EngineConfig) -> RankCapacity:
-        """Raises CheckpointError where no block of the cache fits, or where one that is asked for by size does not."""
+        """Raises CheckpointError where no block of the cache fits, or where one that is asked for by size does not.
+
+        On a CPU a start compares the latter with nothing.
+        """
         reserved = graph_blocks(config, self.device.kind) if self.device.kind == "npu" else 0
+        asked = most = config.kv_cache_bytes
+        compared = memory if asked is None or self.device.kind != "cpu" else None
 
         def sized(limits: EngineConfig) -> CacheSize:
-            return cache_size(kv, self.dtype.itemsize, limits, self.max_model_len, memory, reserved=reserved)
+            return cache_size(kv, self.dtype.itemsize, limits, self.max_model_len, compared, reserved=reserved)
 
-        size, asked = sized(config), config.kv_cache_bytes
-        most = None if asked is None else min(asked, memory.nbytes)  # of a larger one sequences may use less
+        size = sized(config)
+        if asked is not None and compared is not None:
+            most = min(asked, compared.nbytes)  # of a larger one sequences may use less
         room = sized(msgspec.structs.replace(config, max_seqs=sys.maxsize, kv_cache_bytes=most))
         requests = room.usable // -(-self.max_model_len // room.block_size)
         tokens = room.usable * room.block_size

@@ -141,15 +141,25 @@ def test_why_a_number_of_ranks_does_not_serve_it(
     assert words in whole.ranks[0].refusal and not whole.serves
 
 
-@pytest.mark.parametrize("kind", ["npu", "cuda", "cpu"])
+def test_of_a_cpu_a_cache_by_size_is_compared_with_nothing_as_at_a_start(tmp_path: Path) -> None:
+    path = write_qwen2_5_vl(tmp_path)
+    engine: dict[str, Any] = {"dtype": "float32", "kv_cache_bytes": 64 * MIB, "max_seqs": 2048}
+    weights = only(path, PlannedDevice(kind="cpu", nbytes=GIB), **engine).weights
+    assert weights is not None
+    one = only(path, PlannedDevice(kind="cpu", nbytes=weights.nbytes + MIB), **engine)
+    config = EngineConfig(block_size=16, **engine)
+    assert one.size == one.room == cache_size(weights.kv, 4, config, LENGTH) and not one.refusal
+    assert one.left == MIB < 63 * MIB < one.size.nbytes and one.requests == one.size.usable // (LENGTH // 16)
+
+
+@pytest.mark.parametrize("kind", ["npu", "cuda"])
 def test_a_cache_by_size_lies_beside_all_else_that_is_counted(tmp_path: Path, kind: str) -> None:
     path = write_qwen2_5_vl(tmp_path)
     device = PlannedDevice(kind=kind, nbytes=GIB)
     left = only(path, device, max_seqs=2048).left
     fits, not_quite = (only(path, device, kv_cache_bytes=nbytes, max_seqs=2048) for nbytes in (left, left + MIB))
     assert not fits.refusal and fits.size == fits.room is not None and 0.99 * left < fits.room.nbytes <= left
-    words = "free" if kind == "cpu" else "left"
-    assert f"GiB {words}: lower it, or leave it away" in not_quite.refusal and not_quite.room is None
+    assert "GiB left: lower it, or leave it away" in not_quite.refusal and not_quite.room is None
     served = only(path, device, kv_cache_bytes=8 * GIB, max_seqs=2)  # of which two use little
     assert not served.refusal and served.size is not None and served.size.nbytes < served.left // 4
     assert served.room is not None and 0.99 * served.left < served.room.nbytes <= served.left
