@@ -226,7 +226,7 @@ def _cutter(tokenizer: Tokenizer, special: Mapping[str, int]) -> re.Pattern[str]
     greedy: list[str] = []
     for content in sorted(special, key=len, reverse=True):
         token = added.get(content)
-        left = r"\s*" if token is not None and token.lstrip else ""
+        left = r"(?:(?<!\s)\s+)?" if token is not None and token.lstrip else ""  # a run of blanks is tried once
         right = r"\s*" if token is not None and token.rstrip else ""
         (greedy if left or right else plain).append(left + re.escape(content) + right)
     choices = [f"(?P<blanks>{'|'.join(greedy)})"] if greedy else []

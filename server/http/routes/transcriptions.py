@@ -30,7 +30,8 @@ MOST_TEXT = 1 << 18  # bytes of a field that is no file
 FORMATS = ("json", "text")
 FLAGS = {"true": True, "false": False}
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z -]{1,39}")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|nan", re.IGNORECASE)
+LONGEST_NUMBER = 64  # characters; a float needs 24
 _TIMES = "these models say words without times; leave it out"
 REFUSED = tuple(
     VllmField(name=name, treatment="refused", note=note, neutral=("",))
@@ -190,7 +191,7 @@ def _text(value: bytearray, name: str) -> str:
 
 def _number(value: str) -> float | str:
     """A word that is no number of JSON's kind is refused as one of another type."""
-    return float(value) if _NUMBER.fullmatch(value) else value
+    return float(value) if len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value) else value
 
 
 def _chat(source: Media, fields: Mapping[str, str], own: Transcription | None) -> Chat:

@@ -112,6 +112,9 @@ def test_blanks_that_a_special_token_swallows(tiny: Checkpoint, tmp_path: Path, 
     assert swallowing.encode_pieces([("a  <|im_end|> b", False)]) == [
         *tokenizer.encode("a"), tokenizer.special["<|im_end|>"], *tokenizer.encode(" b"),
     ]  # fmt: skip
+    start = time.process_time()
+    assert swallowing.encode_pieces([(" " * 60_000 + "a", False)]) == tokenizer.encode(" " * 60_000 + "a")
+    assert time.process_time() - start < 1, "blanks that are tried from each of them take 3 s"
 
 
 def test_truncation_and_padding_in_the_file_are_not_obeyed(

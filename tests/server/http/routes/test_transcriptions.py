@@ -12,6 +12,7 @@ import pytest
 from model.family import Transcription
 from model.registry import families
 from server.http.routes.transcriptions import (
+    LONGEST_NUMBER,
     MOST_FIELDS,
     MOST_TEXT,
     TranscriptionRequest,
@@ -111,6 +112,16 @@ def test_a_complaint_names_the_field(fields: dict[str, Any], param: str) -> None
     assert isinstance(caught.value, Refusal | ChatError) and caught.value.param == param
     if "response_format" in fields and fields["response_format"] != "xml":
         assert "without times" in str(caught.value)
+
+
+def test_a_long_text_is_no_number() -> None:
+    """A field holds 256 KiB: a pattern that tries each way to cut them holds the interpreter for minutes."""
+    assert read(temperature="0" * LONGEST_NUMBER).request.sampling.temperature == 0
+    began = time.process_time()
+    for text in ("0" * (LONGEST_NUMBER + 1), "1" * 20_000 + "x", "1." + "1" * 20_000 + "x"):
+        with pytest.raises(Refusal, match="temperature: must be a number"):
+            read(temperature=text)
+    assert time.process_time() - began < 0.2
 
 
 @pytest.mark.parametrize("files", [{"other": b"x"}, {"file": b""}])
