@@ -2,11 +2,14 @@
 
 import base64
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import anthropic
 from anthropic import Anthropic
 from anthropic.types import Message, RawMessageStreamEvent
+from anthropic.types.beta.message_create_params import MessageCreateParamsBase
 from pydantic import TypeAdapter
 
 from tests.clients.case import KEY, MODEL, PICTURE, QUESTION, TOKENS, URL, WEATHER, run, seen, weather
@@ -28,6 +31,8 @@ TOOLS: Any = [
         "cache_control": {"type": "ephemeral"},
     }
 ]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "compat.md"
+HEADERS = {"betas", "user_profile_id", "workspace_id"}  # which the SDK takes as if they were fields
 PARIS: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 
 
@@ -141,5 +146,13 @@ def errors() -> None:
     assert body["type"] == "error" and body["error"]["param"] == "thinking"
 
 
+def fields() -> None:
+    """Each that the SDK knows, of its beta, too, has its row."""
+    section = PAGE.read_text(encoding="utf-8").partition("## Fields of Anthropic's messages")[2].partition("\n## ")[0]
+    rows = [line.partition(" |")[0] for line in section.splitlines() if line.startswith("| `")]
+    missing = MessageCreateParamsBase.__annotations__.keys() - HEADERS - set(re.findall(r"`(\w+)[.`]", " ".join(rows)))
+    assert not missing, missing
+
+
 if __name__ == "__main__":
-    run(two_turns, stream, events, ends, tools, count_tokens, errors)
+    run(two_turns, stream, events, ends, tools, count_tokens, errors, fields)

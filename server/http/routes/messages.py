@@ -31,14 +31,18 @@ LEAST_BUDGET = 1024  # tokens, as Anthropic has it
 RENAMED = {"stop": "stop_sequences"}
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 OUR_FIELDS = ((r"\.function\.parameters", ".input_schema"), (r"\.function\b", ""))  # of a tool, and what they are there
-REFUSED = (
-    VllmField(name="container", treatment="refused", note="answers run no code; leave it out"),
-    VllmField(
-        name="mcp_servers", treatment="refused", note="this server calls no other; give the tools as tools",
-        neutral=([],),
-    ),
-    VllmField(name="context_management", treatment="refused", note="the whole chat is read; leave out old turns"),
-)  # fmt: skip
+_FORM = "not supported here; other routes take response_format"
+REFUSED = tuple(
+    VllmField(name=name, treatment="refused", note=note, neutral=([],) if name == "mcp_servers" else ())
+    for name, note in (
+        ("container", "answers run no code; leave it out"),
+        ("mcp_servers", "this server calls no other; give the tools as tools"),
+        ("context_management", "the whole chat is read; leave out old turns"),
+        ("thread", "nothing is stored here: send the whole conversation as messages"),
+        ("compaction", "not supported; ask for a summary in a message, and leave out old turns"),
+        *((name, _FORM) for name in ("output_format", "response_format")),
+    )
+)
 # Of a tool: the values, besides null, that change nothing.
 TOOL_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "defer_loading": (False,), "allowed_callers": (["direct"], []), "input_examples": ([],)
@@ -128,7 +132,7 @@ def _chat(body: Mapping[str, Any]) -> tuple[Chat, ToolOffer | None]:
     output = body.get("output_config")
     if output is not None and expect(output, dict, "an object", "output_config").get("format") is not None:
         param = "output_config.format"
-        raise invalid_request(f"{param}: not supported here; other routes take it", param, "unsupported_parameter")
+        raise invalid_request(f"{param}: {_FORM}", param, "unsupported_parameter")
     chat, offer = chat_from_blocks(body["messages"], body.get("system")), None
     try:
         chat, offer = with_tools(chat, _tools(body))
