@@ -125,12 +125,16 @@ FIELDS: tuple[VllmField, ...] = (
     *_refused("not supported; leave it out", "watermarking", neutral=(False,)),
     *_refused(_SPEAKS, "modalities", neutral=(["text"],)),
     *_refused(_SPEAKS, "audio"),
+    *_refused("nothing here judges a text; leave it out", "moderation"),
+    *_refused("this server searches nothing; put what is known into a message", "web_search_options"),
     *_honoured(_BODY, "include_reasoning"),
     *_ignored(_PROMPT, "reasoning_effort"),
+    *_ignored("no template here asks for it; ask for short answers in words", "verbosity"),
     *_ignored("truncate_prompt_tokens is refused", "truncation_side"),
     *_ignored("the vocabularies here write nothing between tokens", "spaces_between_special_tokens"),
     *_ignored("clients take turns", "priority", "service_tier"),
     *_ignored("what is kept is found by its content; cache_salt says who shares it", "prompt_cache_key"),
+    *_ignored("a cache is kept as the server is told to", "prompt_cache_options", "prompt_cache_retention"),
     *_ignored("the answer's id is the server's; X-Request-Id gives the client's own", "request_id"),
     *_ignored(_LABEL, "session_id", "user", "safety_identifier", "metadata", "store"),
     *_ignored("chunks come as tokens do; their texts joined are the same", "stream_interval"),
@@ -140,7 +144,7 @@ FIELDS: tuple[VllmField, ...] = (
 )  # fmt: skip
 
 # Of POST /v1/completions, which has no template: the same, but for these.
-_NOT_OF_TEXTS = ("echo", "add_special_tokens", "tools", "tool_choice", "include_reasoning")
+_NOT_OF_TEXTS = ("echo", "add_special_tokens", "tools", "tool_choice", "include_reasoning", "max_completion_tokens")
 COMPLETION_FIELDS: tuple[VllmField, ...] = (
     *(field for field in FIELDS if field.name not in _NOT_OF_TEXTS),
     *_ignored("no thoughts are told apart where no template made the prompt", "include_reasoning"),
@@ -150,6 +154,7 @@ COMPLETION_FIELDS: tuple[VllmField, ...] = (
     *_honoured("what the vocabulary puts in front of every prompt, such as `<s>`", "add_special_tokens"),
     *_refused("not supported: these models continue a text, they do not fill gaps", "suffix", neutral=("",)),
     *_refused("not supported; give the prompt as text or token ids", "prompt_embeds"),
+    *_refused("not known here; the name is max_tokens", "max_completion_tokens"),
 )
 KNOWN = frozenset(field.name for field in COMPLETION_FIELDS) | {"prompt"}
 
@@ -168,7 +173,6 @@ OF_RESPONSES: tuple[VllmField, ...] = (
         "truncation", neutral=("disabled",),
     ),
     *_refused("not supported; leave out the oldest items", "context_management", neutral=([],)),
-    *_refused("nothing here judges a text; leave it out", "moderation"),
     *_refused("not known here; give the chat as input", "messages"),
     *_refused(_ITS_NAME, "max_tokens", "max_completion_tokens"),
     *_refused("not known here; give it as text.format", "response_format"),
@@ -182,7 +186,8 @@ OF_RESPONSES: tuple[VllmField, ...] = (
     *_ignored("nothing is stored, whatever it says; the answer says false", "store"),
     *_ignored(_PROMPT, "reasoning"),
     *_ignored("it bounds tools that a server runs, and none does here", "max_tool_calls"),
-    *_ignored("a cache is kept as the server is told to", "prompt_cache_options", "prompt_cache_retention"),
+    *_ignored("no picture is compressed in the context", "image"),
+    *_ignored("one model answers, by no program", "access_programs"),
 )  # fmt: skip
 _OWN = frozenset(field.name for field in OF_RESPONSES)
 RESPONSES_FIELDS = OF_RESPONSES + tuple(field for field in FIELDS if field.name not in _OWN)

@@ -101,6 +101,7 @@ def test_a_short_answer_is_the_default() -> None:
         ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": 0, "echo": False}, "max_tokens"), ({"echo": 1}, "echo"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"truncate_prompt_tokens": 3}, "truncate_prompt_tokens"),
+        ({"max_completion_tokens": 3, "max_tokens": 3}, "max_completion_tokens"),
     ],
 )  # fmt: skip
 def test_what_would_change_the_answer_is_refused_by_name(fields: dict[str, Any], param: str) -> None:

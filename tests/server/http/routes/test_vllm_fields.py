@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+from openai.types.completion_create_params import CompletionCreateParamsBase as TextParamsBase
+from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
 from server.http.long_texts import Raw
 from server.http.routes import chat_completions as openai_reader
 from server.http.routes.chat_completions import CompletionBody
 from server.http.routes.completions import read_completions
 from server.http.routes.structured import FORMS
-from server.http.routes.vllm_fields import FIELDS, MOST_MISSPELT, OF_RESPONSES, VllmField
+from server.http.routes.vllm_fields import (
+    FIELDS,
+    KNOWN,
+    MOST_MISSPELT,
+    OF_RESPONSES,
+    RESPONSES_FIELDS,
+    VllmField,
+)
 from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai, read_tokenize, refusal
 from tokenization.chat.rendering import CONTINUE, GENERATION, MEDIA
@@ -33,6 +43,16 @@ def is_neutral(field: VllmField, value: Any) -> bool:
 
 def test_no_field_stands_there_twice() -> None:
     assert len(BY_NAME) == len(FIELDS) > 80
+
+
+def test_every_field_of_openai_is_known() -> None:
+    """As its SDK has them in the version that is pinned for these tests."""
+    for theirs, ours in (
+        (CompletionCreateParamsBase, BY_NAME.keys()),
+        (TextParamsBase, KNOWN),
+        (ResponseCreateParamsBase, {field.name for field in RESPONSES_FIELDS}),
+    ):
+        assert len(theirs.__annotations__) > 15 and not theirs.__annotations__.keys() - ours
 
 
 @pytest.mark.parametrize("field", REFUSED, ids=lambda field: field.name)
