@@ -13,11 +13,11 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "video": ("fps", "num_frames", "min_pixels", "max_pixels", "total_pixels", "use_audio_in_video"),
     "audio": (),
 }
-LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
+LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; the others change nothing
 _FIELDS = {"use_audio_in_video": "use_audio"}  # fields with another name than their key
 _WHOLE = ("num_frames", "min_pixels", "max_pixels", "total_pixels", "max_dynamic_patch")
 MOST_TILES = 128  # that a request may ask for of one picture
-_DETAILS = ("auto", "low", "high")
+_DETAILS = ("auto", "low", "high", "original")
 _MAX_NUMBER = 2**53  # whole numbers beyond it are not exact as floats
 _MIN_FPS = 1e-4  # one frame in three hours: positions that grow with the seconds between frames still fit 32 bits
 

@@ -35,9 +35,8 @@ class PictureOptions(BaseModel):
 
     min_pixels: PixelCount = Field(None, description="The checkpoint's unless given: pixels after resizing, at least.")
     max_pixels: PixelCount = Field(None, description="The checkpoint's unless given: pixels after resizing, at most.")
-    detail: Literal["auto", "low", "high"] | None = Field(
-        None, description="`low` is `max_pixels` of 262,144 (512 x 512) where that is less; `high` and `auto` change "
-        "nothing.",
+    detail: Literal["auto", "low", "high", "original"] | None = Field(
+        None, description="`low` is `max_pixels` of 262,144 (512 x 512) where that is less; the others change nothing.",
     )  # fmt: skip
     max_dynamic_patch: TileCount = None
 

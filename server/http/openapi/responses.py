@@ -33,7 +33,6 @@ class InputText(BaseModel):
 class InputPicture(PictureOptions):
     type: Literal["input_image"]
     image_url: MediaSource
-    detail: Literal["auto", "low", "high", "original"] | None = None  # type: ignore[assignment]  # one word more
 
 
 class InputFile(VideoOptions):

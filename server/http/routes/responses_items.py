@@ -22,7 +22,6 @@ KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(("mp4", "m4v", "mov", "mkv", "webm", "avi", "mpg", "mpeg"), "video"),
     **dict.fromkeys(("wav", "mp3", "flac", "ogg", "opus", "m4a", "aac"), "audio"),
 }
-OUR_OPTIONS: Mapping[Any, str] = {"original": "high"}  # of `detail`: neither changes a picture
 
 
 class Messages:
@@ -164,8 +163,6 @@ class Messages:
         """With the options that stand beside it."""
         source = expect(source, str, "a data: URL or an address", param)
         options = {key: part[key] for key in KEYS[kind] if part.get(key) is not None}
-        if "detail" in options and isinstance(options["detail"], str):
-            options["detail"] = OUR_OPTIONS.get(options["detail"], options["detail"])
         name = f"{kind}_url"
         self._names |= {own: param, f"{own}.{name}": param.rpartition(".")[0], f"{own}.{name}.url": param}
         return {"type": name, name: {"url": source, **options}}

@@ -37,11 +37,18 @@ def test_options_of_a_picture() -> None:
 
 def test_detail_stands_beside_the_bounds() -> None:
     low = MediaOptions(low_detail=True)
-    for detail, options in (("low", low), ("high", MediaOptions()), ("auto", MediaOptions()), (None, MediaOptions())):
+    for detail in ("low", "high", "auto", "original", None):
+        options = low if detail == "low" else MediaOptions()
         assert native({"image": "a.png", "detail": detail}).options == options
         assert openai("image_url", {"url": "a.png", "detail": detail}).options == options
     both = native({"image": "a.png", "detail": "low", "max_pixels": 4000, "min_pixels": 3136}).options
     assert both == MediaOptions(min_pixels=3136, max_pixels=4000, low_detail=True)
+
+
+def test_a_complaint_lists_the_details() -> None:
+    with pytest.raises(ChatError, match="one of 'auto', 'low', 'high', 'original'") as caught:
+        openai("image_url", {"url": "a.png", "detail": "ultra"})
+    assert caught.value.param == "messages[0].content[0].image_url.detail"
 
 
 def test_a_list_of_pictures_is_a_video() -> None:
