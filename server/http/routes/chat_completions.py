@@ -91,6 +91,7 @@ def read_openai(raw: Raw, request_id: str) -> ChatRequest:
         tools=offer,
         shows_thoughts=body.include_reasoning is not False,
         lead=_last_words(chat) if body.echo else "",
+        renamed=(("max_tokens", "max_completion_tokens"),) if body.max_completion_tokens else (),
     )
 
 

@@ -76,6 +76,8 @@ def test_ordinary_wishes_pass() -> None:
     ("requests", "param", "asked"),
     [
         (chat(n=8, max_tokens=30000, logprobs=True, top_logprobs=20), "max_tokens", 8 * 30000 * 42 + 1),
+        (chat(n=8, max_completion_tokens=30000, max_tokens=3, logprobs=True, top_logprobs=20), "max_completion_tokens",
+         8 * 30000 * 42 + 1),
         (native(n=8, max_tokens=30000, logprobs=True, top_logprobs=20), "parameters.max_tokens", 8 * 30000 * 42 + 1),
         (native(n=8, logprobs=True, top_logprobs=20), "parameters.top_logprobs", 8 * 32767 * 42 + 1),
         (chat(n=8, max_tokens=6242, logprobs=True, top_logprobs=20), "max_tokens", 8 * 6242 * 42 + 1),
