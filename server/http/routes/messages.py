@@ -71,9 +71,7 @@ class Thinking(BaseModel):
     def go_together(self) -> "Thinking":
         """As Anthropic has it."""
         if (self.type == "enabled") != (self.budget_tokens is not None):
-            raise pydantic_core.PydanticCustomError(
-                "budget", "budget_tokens stands beside the type 'enabled', and must"
-            )
+            raise ValueError("budget_tokens must stand beside the type 'enabled', and beside no other")
         return self
 
 

@@ -126,6 +126,14 @@ def test_a_complaint_names_the_field_as_this_route_calls_it(fields: dict[str, An
     assert ".function" not in error.message
 
 
+@pytest.mark.parametrize("thinking", [{"type": "enabled"}, {"type": "adaptive", "budget_tokens": 2048}])
+def test_a_budget_goes_with_its_type(thinking: dict[str, Any]) -> None:
+    with pytest.raises(Refusal) as caught:
+        read(thinking=thinking)
+    assert caught.value.param == "thinking"
+    assert caught.value.message == ("thinking: budget_tokens must stand beside the type 'enabled', and beside no other")
+
+
 def test_what_is_counted_is_what_is_answered() -> None:
     fields = {"system": "Be brief.", "tools": [TOOL], "tool_choice": {"type": "any"}}
     raw = json.dumps({"messages": HI, **fields}).encode()
