@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from server.logs.setup import ACCESS, OURS
+from server.logs.setup import ACCESS, OURS, SILENCED
 from tests.groups import put_long_first, scheduling
 from tests.leaks import left_behind, roots_of, start_record
 
@@ -84,7 +84,7 @@ def nothing_left_at_the_end() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def kept_logging() -> Iterator[None]:
     """A test may set logging up as a process does: afterwards it is as it was."""
-    loggers = [logging.getLogger(name) for name in (None, *OURS, ACCESS, "uvicorn")]
+    loggers = [logging.getLogger(name) for name in (None, *OURS, ACCESS, *SILENCED)]
     before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
     yield
     logging.captureWarnings(False)

@@ -10,6 +10,7 @@ from configs.logs import LogConfig
 from server.logs.formats import WHOLE, JsonFormat, TextFormat
 
 ACCESS = "pixelferry.access"
+SILENCED = ("uvicorn", "python_multipart")
 OURS = ("pixelferry", "server", "model", "tokenization", "shm")
 log = logging.getLogger("pixelferry")
 
@@ -42,8 +43,9 @@ def set_up(config: LogConfig, process: str) -> None:
     root.setLevel(logging.ERROR if config.level == "error" else logging.WARNING)
     # Without access lines, those of errors remain.
     logging.getLogger(ACCESS).setLevel(logging.NOTSET if config.access else max(logging.WARNING, log.level))
-    # What it warns of names no client and comes as often as a client likes: bad_requests.py says it instead.
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    # What they warn of names no client and comes as often as a client likes: bad_requests.py or the answer says it.
+    for name in SILENCED:
+        logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("uvicorn.error").addFilter(not_cut_off)
     logging.captureWarnings(True)
 

@@ -8,6 +8,8 @@ import sys
 import warnings
 
 import pytest
+from python_multipart import MultipartParser
+from python_multipart.exceptions import MultipartParseError
 
 from configs.logs import LogConfig
 from configs.settings import REPO
@@ -36,6 +38,14 @@ def test_levels_hold_for_all_of_ours_and_libraries_say_warnings_only(capsys: Cap
         lines = said(capsys)
         heard[level] = [sum(line.startswith(name) for line in lines) for name in ("pixel", "model", "PIL")]
     assert heard == {"debug": [8, 4, 2], "info": [6, 3, 2], "warning": [4, 2, 2], "error": [2, 1, 1]}
+
+
+def test_a_bad_form_leaves_no_line(capsys: Captured) -> None:
+    """It comes as often as a client likes; the client is told."""
+    set_up(LogConfig(level="debug"), "server")
+    with pytest.raises(MultipartParseError):
+        MultipartParser(b"b").write(b"no boundary")
+    assert said(capsys) == []
 
 
 def test_without_access_lines_those_of_errors_stay(capsys: Captured) -> None:
