@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from server.http.field_names import FieldNames
@@ -121,6 +122,11 @@ def read_responses(raw: Raw, request_id: str) -> ResponsesRequest:
         sampling = validated(SamplingRequest, chat)
         read, offer = with_tools(with_rendering(chat_from_openai(Messages(names).read(found)), chat), chat)
         grammar = read_grammar({"response_format": _format(body.text), OUTPUTS: found.get(OUTPUTS)})
+        if grammar is not None:  # a compiler's message has their names inside
+            grammar = msgspec.structs.replace(grammar, param=names.of(grammar.param))
+        if offer is not None:
+            tools = tuple(msgspec.structs.replace(tool, param=names.of(tool.param)) for tool in offer.tools)
+            offer = msgspec.structs.replace(offer, tools=tools)
         repeated = len(body.instructions or "") + len(read.tools) + len(grammar.source if grammar else "")
         request = ChatRequest(
             id=request_id,
@@ -197,8 +203,10 @@ def _format(text: TextField | None) -> Any:
             '"schema": {...}}',
             "text.format",
         )
-    if value is None or value.get("type") != "json_schema":
+    if value is None or value.get("type") in ("text", "json_object"):
         return value
+    if value.get("type") != "json_schema":
+        return {"type": value.get("type")}  # which is refused, before anything beside it
     return {"type": "json_schema", "json_schema": {key: one for key, one in value.items() if key != "type"}}
 
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from server.http.routes.responses_body import NAMES, ResponsesRequest, read_responses
 from server.http.routes.responses_items import REFERENCE
@@ -49,7 +50,13 @@ def test_tools_and_their_choice_are_those_of_the_chat_route() -> None:
     for ours, theirs in pairs:
         one = read(tools=[WEATHER], tool_choice=ours, parallel_tool_calls=False)
         other = read_openai(openai(tools=[chat_tool], tool_choice=theirs, parallel_tool_calls=False))
-        assert one.tools == other.tools and one.chat == other.chat
+        assert one.chat == other.chat and (one.tools is None) == (other.tools is None)
+        if one.tools is not None and other.tools is not None:
+            assert [tool.param for tool in one.tools.tools] == ["tools[0].parameters"]
+            assert replace(one.tools, tools=other.tools.tools) == other.tools
+            assert [replace(tool, param="") for tool in one.tools.tools] == [
+                replace(tool, param="") for tool in other.tools.tools
+            ]
 
 
 def test_a_choice_is_shown_as_it_was_read() -> None:
@@ -64,7 +71,9 @@ def test_a_choice_is_shown_as_it_was_read() -> None:
 def test_forms_of_an_answer() -> None:
     schema = {"name": "city", "schema": CITY, "strict": True}
     grammar = read(text={"format": {"type": "json_schema", **schema}, "verbosity": "low"}).grammar
-    assert grammar == read_openai(openai(response_format={"type": "json_schema", "json_schema": schema})).grammar
+    theirs = read_openai(openai(response_format={"type": "json_schema", "json_schema": schema})).grammar
+    assert grammar is not None and theirs is not None and grammar.param == "text.format.schema"
+    assert replace(grammar, param=theirs.param) == theirs
     assert read(text={"format": {"type": "json_object"}}).grammar is not None
     for text in (None, {}, {"format": None}, {"format": {"type": "text"}}):
         assert read(text=text).grammar is None
@@ -159,6 +168,8 @@ IN_USER = [USER, {"role": "user", "content": [{"type": "input_text", "text": "a"
          "tool_choice.tools[0].name"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"text": {"format": {"name": "a", "schema": CITY}}}, "text.format.type"),
+        ({"text": {"format": {}}}, "text.format.type"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
         ({"text": {"format": {"type": "json_schema", "schema": CITY}}}, "text.format.name"),
         ({"text": {"verbosity": "loud"}}, "text.verbosity"),
