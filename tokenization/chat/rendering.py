@@ -62,11 +62,16 @@ def _media_options(value: Any) -> MediaOptions:
         elif key not in _OPTIONS:
             param = f"{MEDIA}.{shortened(key)}"
             raise ChatError(f"{param}: not known here (known: {', '.join(_OPTIONS)}, size)", param)
-    found |= {key: option for key, option in value.items() if key != "size" and option is not None}
+    own = {key: option for key, option in value.items() if key != "size" and option is not None}
     try:
-        return MediaOptions.read(found, MEDIA)
+        return MediaOptions.read({**found, **own}, MEDIA)
     except ChatError as error:
-        raise ChatError(f"{error.param}: {error.message}", error.param) from None
+        param, message = error.param or MEDIA, error.message
+        for edge, key in _EDGES.items():
+            if key in found and key not in own:
+                param = f"{MEDIA}.size.{edge}" if param == f"{MEDIA}.{key}" else param
+                message = message.replace(key, edge)
+        raise ChatError(f"{param}: {message}", param) from None
 
 
 def _with_options(turn: Turn, options: MediaOptions) -> Turn:

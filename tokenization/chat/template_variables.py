@@ -1,7 +1,9 @@
 """The variables that a request gives its chat template: which names and values are taken, and which texts."""
 
+import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ VARIABLES = "chat_template_kwargs"
 
 MAX_DEPTH = 8
 MAX_BYTES = 16384  # of the variables as JSON
+BETWEEN = "\ud800"  # half of a surrogate pair, which no special token holds
 # What a template is given by us, what transformers takes under the same roof, and what belongs to Jinja itself.
 RESERVED = frozenset({
     "messages", "conversation", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize",
@@ -47,15 +50,28 @@ def refuse_special(variables: Mapping[str, Any], special: Collection[str]) -> No
 
     A template may write its variables anywhere, and nothing tells there that a client wrote them.
     """
-    heads = tuple(token[:n] for token in special for n in range(1, len(token)))
-    tails = tuple(token[n:] for token in special for n in range(1, len(token)))
-    for text in _texts(variables):
-        if text.endswith(heads) or text.startswith(tails) or any(token in text for token in special):
-            raise ChatError(
-                f"{VARIABLES}: a text must not hold a special token of the model, end with the beginning of one or "
-                "begin with the end of one",
-                VARIABLES,
-            )
+    texts = tuple(_texts(variables))
+    whole = BETWEEN.join(texts)
+    heads, tails = sorted(special), sorted(token[::-1] for token in special)
+    longest = max(map(len, special), default=0)
+    if any(token in whole for token in special) or any(
+        _ends_in_beginning(text, heads, longest) or _ends_in_beginning(text[::-1], tails, longest) for text in texts
+    ):
+        raise ChatError(
+            f"{VARIABLES}: a text must not hold a special token of the model, end with the beginning of one or "
+            "begin with the end of one",
+            VARIABLES,
+        )
+
+
+def _ends_in_beginning(text: str, tokens: Sequence[str], longest: int) -> bool:
+    """Whether what a text ends with is the beginning of one of these, and not all of it. tokens: sorted."""
+    for n in range(1, min(len(text) + 1, longest)):
+        end = text[-n:]
+        at = bisect_right(tokens, end)
+        if at < len(tokens) and tokens[at].startswith(end):
+            return True
+    return False
 
 
 def _check_value(value: Any, param: str, depth: int) -> None:
@@ -63,6 +79,8 @@ def _check_value(value: Any, param: str, depth: int) -> None:
         raise ChatError(f"{param}: lists and objects lie in each other more than {MAX_DEPTH} deep", param)
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise ChatError(f"{param}: a whole number must fit into 64 bits", param)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ChatError(f"{param}: a number must be finite", param)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for one in inner:
         _check_value(one, param, depth + 1)

@@ -63,7 +63,7 @@ def read_tokenize(raw: Raw, request_id: str) -> CountRequest:
     if "messages" not in body and "prompt" not in body:
         return CountRequest(request=native_chat(body, request_id))
     fields = validated(CountBody, body)
-    if "prompt" in body:
+    if body.get("prompt") is not None or "messages" not in body:
         request = ChatRequest(id=request_id, chat=_text(body), chat_param="prompt", model=fields.model)
     else:
         if not isinstance(body["messages"], list):
@@ -75,7 +75,7 @@ def read_tokenize(raw: Raw, request_id: str) -> CountRequest:
 
 
 def _text(body: dict[str, Any]) -> RawPrompt:
-    if "messages" in body:
+    if body.get("messages") is not None:
         raise invalid_request("prompt: stands beside messages; give one of the two", "prompt")
     if not isinstance(body["prompt"], str) or not body["prompt"]:
         raise invalid_request("prompt: must be a text that is not empty", "prompt")

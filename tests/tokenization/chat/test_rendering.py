@@ -1,5 +1,7 @@
 """How a chat becomes a prompt, as a request's body says it: the end of the prompt, variables, options of all media."""
 
+import random
+import time
 from typing import Any
 
 import pytest
@@ -100,6 +102,7 @@ def test_every_named_token_is_reserved() -> None:
         ({"x" * 300: 1, "1": 2}, "chat_template_kwargs.1"),
         ({"a": nested(MAX_DEPTH)}, "chat_template_kwargs.a"),
         ({"a": [1 << 63]}, "chat_template_kwargs.a"),
+        ({"a": [1e400]}, "chat_template_kwargs.a"),
         ({"a": "x" * 20000}, "chat_template_kwargs"),
     ],
 )
@@ -134,6 +137,38 @@ def test_no_text_can_become_a_special_token(value: Any) -> None:
     with pytest.raises(ChatError) as caught:
         refuse_special({"v": value}, SPECIAL)
     assert caught.value.param == "chat_template_kwargs"
+
+
+def test_many_texts_and_many_tokens_cost_little() -> None:
+    """Each text beside the beginnings and ends of a thousand tokens, one after the other, took 0.35 s."""
+    special = [f"<|reserved_special_token_{i}|>" for i in range(1004)]
+    texts = ["ab"] * (MAX_BYTES // 5)
+    start = time.process_time()
+    refuse_special({"v": texts}, special)
+    assert time.process_time() - start < 0.15
+    for text in ("<|reserved_special_token_7", "oken_1003|>", "x<|reserved_special_token_9|>y"):
+        with pytest.raises(ChatError):
+            refuse_special({"v": [*texts, text]}, special)
+    refuse_special({"v": "a"}, ())
+
+
+def test_what_may_become_a_token_is_found_wherever_it_lies() -> None:
+    """As each text is beside each token."""
+    rng = random.Random(0)
+    special = ["<a>", "<ab>", "b<", "<<a"]
+    for _ in range(3000):
+        texts = ["".join(rng.choices("<ab>x", k=rng.randrange(5))) for _ in range(rng.randrange(4))]
+        wrong = any(
+            token in text or any(text.endswith(token[:n]) or text.startswith(token[n:]) for n in range(1, len(token)))
+            for text in texts
+            for token in special
+        )
+        try:
+            refuse_special({"v": texts}, special)
+        except ChatError:
+            assert wrong, texts
+        else:
+            assert not wrong, texts
 
 
 @pytest.mark.parametrize("value", [True, 3, None, "plain", "1 < 2", "a|b", [["x"]], {"k": "<p> and </p> "}])
@@ -193,7 +228,19 @@ def test_size_names_the_bounds_as_a_checkpoint_does() -> None:
         ({"use_audio_in_video": 1}, ".use_audio_in_video"),
         ({"size": 3}, ".size"),
         ({"size": {"height": 3}}, ".size"),
+        ({"size": {"shortest_edge": True}}, ".size.shortest_edge"),
+        ({"size": {"longest_edge": 0}}, ".size.longest_edge"),
+        ({"size": {"shortest_edge": 2, "longest_edge": 1}}, ".size.shortest_edge"),
+        ({"size": {"longest_edge": 1}, "min_pixels": 2}, ".min_pixels"),
+        ({"size": {"shortest_edge": True}, "min_pixels": 0}, ".min_pixels"),
     ],
 )
 def test_options_that_are_refused(value: Any, param: str) -> None:
-    assert refused(mm_processor_kwargs=value).param == f"mm_processor_kwargs{param}"
+    error = refused(mm_processor_kwargs=value)
+    assert error.param == f"mm_processor_kwargs{param}" and error.message.startswith(f"{error.param}: ")
+
+
+def test_a_complaint_names_both_bounds_as_the_body_does() -> None:
+    size = {"shortest_edge": 2, "longest_edge": 1}
+    expected = "mm_processor_kwargs.size.shortest_edge: shortest_edge must not be greater than longest_edge"
+    assert refused(mm_processor_kwargs={"size": size}).message == expected

@@ -49,6 +49,12 @@ def test_messages_win_over_inputs() -> None:
     assert body.chat == read_openai(openai()).chat
 
 
+def test_null_says_nothing() -> None:
+    assert read_tokenize(openai(prompt=None)) == read_tokenize(openai())
+    assert read_tokenize(openai(messages=None, prompt="Hi")).chat == RawPrompt(text="Hi")
+    assert refusal(read_tokenize, openai(messages=None, prompt=None)).param == "messages"
+
+
 @pytest.mark.parametrize("messages", [None, 3, "Hi", {}])
 def test_messages_must_be_a_list(messages: Any) -> None:
     error = refusal(read_tokenize, openai(messages=messages))
