@@ -30,6 +30,9 @@ class CreateTranscription(BaseModel):
     temperature: Annotated[float, Field(ge=0)] | None = Field(None, description="0 unless given.")
     response_format: Literal["json", "text"] | None = Field(None, description="`text`: the words alone.")
     stream: bool | None = Field(None, description="The answer is server-sent events.")
+    cache_salt: FieldText | None = Field(
+        None, description="What is kept of the request's sound and prompt is shared with the same salt alone."
+    )
 
 
 class HeardDetails(AnswerPart):

@@ -48,7 +48,7 @@ REFUSED = tuple(
     )
 )
 LISTS = frozenset(field.name for field in REFUSED)
-TAKEN = ("file", "model", "prompt", "language", "temperature", "response_format", "stream")
+TAKEN = ("file", "model", "prompt", "language", "temperature", "response_format", "stream", "cache_salt")
 KNOWN = LISTS.union(TAKEN)
 
 
@@ -175,6 +175,7 @@ def read_transcription(
             model=fields.get("model"),
             sampling=validated(SamplingRequest, {"temperature": _number(fields.get("temperature", "0"))}),
             stream=stream,
+            cache_salt=fields.get("cache_salt", ""),
         ),
         plain=kind == "text",
     )

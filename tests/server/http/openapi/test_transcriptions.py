@@ -33,7 +33,7 @@ def test_every_field_that_the_reader_takes_stands_in_the_document() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("form.pop", "fields.get")
         if isinstance(node.args[0], ast.Constant)
     }
-    assert taken == CreateTranscription.model_fields.keys() and len(taken) == 7
+    assert taken == CreateTranscription.model_fields.keys() and len(taken) == 8
     assert {*FORMATS} == {*CreateTranscription.model_json_schema()["properties"]["response_format"]["anyOf"][0]["enum"]}
 
 

@@ -74,6 +74,7 @@ def test_fields_arrive() -> None:
     asked = read(prompt="Words?", language="en", temperature="0.5", response_format="text", stream="true")
     assert turns(asked) == [("user", [URL, "Words? The language is en."])]
     assert asked.request.sampling.temperature == 0.5 and asked.plain and asked.request.stream
+    assert (read(cache_salt="s").request.cache_salt, asked.request.cache_salt) == ("s", "")
     assert turns(read(prompt="", language="")) == turns(read()), "an empty field says nothing"
 
 
