@@ -42,8 +42,8 @@ class ForwardedAnswer:
         self._send = send
         self._started = False  # the head is out
         self._n_events = 0  # those that have names
+        self._streams = False
         self.begun = False
-        self.streams = False
 
     async def take(self, replica: str, head: Head, pieces: AsyncGenerator[Piece, None], *, retry: bool) -> None:
         """Hand on what a replica answers. Raises FirstFailed where that is a failure and has not begun, with `retry`.
@@ -55,7 +55,7 @@ class ForwardedAnswer:
         if self._started and not head.streams:
             await self._end(self._event(msgspec.json.decode(await _whole(pieces))))
             return
-        self.streams = head.streams
+        self._streams = head.streams
         async for chunk in pieces:
             assert isinstance(chunk, bytes)
             if head.streams and not self.begun and not _COMMENTS.fullmatch(chunk):
@@ -72,23 +72,22 @@ class ForwardedAnswer:
         await self._end(b"")
 
     async def fail(self, failed: FirstFailed) -> None:
-        """The last word where no replica has given one: that of the replica, or ours."""
+        """The last word where no replica answers: what one said of it. Raises Refusal where none said anything."""
         if failed.head is None:
-            refusal = replica_died() if failed.replica else no_replica()
-            if self._started:
-                await self._end(self._own_event(refusal))
-            else:
-                await self.say(error_response(refusal, context_of(self._scope).id))
-        elif failed.head.streams or not self._started:
+            raise replica_died() if failed.replica else no_replica()
+        if failed.head.streams or not self._started:
             await self._start(failed.head)
             await self._end(failed.body)
         else:
             await self._end(self._event(msgspec.json.decode(failed.body)))
 
-    async def break_off(self) -> None:
-        """End what has begun: a stream by its error event; of another answer the rest is missing, so it is cut."""
-        if self.streams:
-            await self._end(self._own_event(replica_died()))
+    async def refuse(self, refusal: Refusal) -> None:
+        """The ingress's own error: an answer, or the last event. Of another begun answer the rest is missing: cut."""
+        request_id = context_of(self._scope).id
+        if not self._started:
+            await self.say(error_response(refusal, request_id))
+        elif self._streams:
+            await self._end(self._event(in_dialect(body_of(refusal, request_id), status_of(refusal), self._scope)))
 
     async def say(self, response: Response) -> None:
         """The ingress's own answer."""
@@ -108,10 +107,6 @@ class ForwardedAnswer:
         if message["type"] == "http.response.start":
             message["headers"] = [*message["headers"], MARK]
         await self._send(message)
-
-    def _own_event(self, refusal: Refusal) -> bytes:
-        """The ingress's own error."""
-        return self._event(in_dialect(body_of(refusal, context_of(self._scope).id), status_of(refusal), self._scope))
 
     def _event(self, body: dict[str, Any]) -> bytes:
         """As the route's streams end with an error. body: of the same error as a whole answer of the route."""

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from configs.serve import HttpConfig
 from deploy.ray.affinity import digest_of
-from deploy.ray.answer import FirstFailed, ForwardedAnswer, no_replica
+from deploy.ray.answer import FirstFailed, ForwardedAnswer, no_replica, replica_died
 from deploy.ray.bodies import Bodies
 from deploy.ray.forwarding import ForwardedRequest, Head, Piece, ReplicaFailed, Replicas, to_replica
 from deploy.ray.last_errors import merged_errors
@@ -20,7 +20,7 @@ from server.http.errors import error_response
 from server.http.health import LOOK
 from server.http.middleware.addresses import LOCAL, check_host, client_of_address
 from server.http.responses import ClientGone, json_response, run_while_connected
-from server.request_context import RequestContext
+from server.request_context import RequestContext, context_of
 from server.requests.refusal import Refusal
 
 FIRST_SECONDS = 60.0  # for any replica to take a request, as a server waits for its own children
@@ -69,7 +69,7 @@ class Ingress:
                     await run_while_connected(self._twice(await _request(scope, body), answer), receive)
             except Refusal as refusal:
                 self._metrics.refused(refusal)
-                await (answer.break_off() if answer.begun else answer.say(error_response(refusal, given)))
+                await answer.refuse(refusal)
             except ClientGone:
                 return
 
@@ -90,11 +90,11 @@ class Ingress:
         return {"/metrics": self._metrics_page, "/status/errors": self._last_errors}.get(scope["path"])
 
     async def _ready(self, scope: Scope) -> Response:
-        """200 while one replica is ready, with what that one says."""
+        """200 while one replica is ready, with what that one says. It is no request, and counts as no refusal."""
         asked = ForwardedRequest(method=b"GET", target=b"/health/ready", headers=[(b"host", b"localhost")])
         answers = sorted(await self._replicas.ask_all(asked), key=lambda answer: answer[1].status)
         if not answers:
-            raise no_replica()
+            return error_response(no_replica(), context_of(scope).id)
         _, head, body = answers[0]
         return Response(body, head.status, media_type="application/json")
 
@@ -140,7 +140,10 @@ class Ingress:
         await answer.fail(failed)
 
     async def _once(self, request: ForwardedRequest, answer: ForwardedAnswer, seconds: float, *, retry: bool) -> None:
-        """Raises FirstFailed as long as the answer has not begun, with `retry` for an error that another may avoid."""
+        """Raises FirstFailed as long as the answer has not begun, with `retry` for an error that another may avoid.
+
+        Raises Refusal where it has.
+        """
         taken_by = ""
         async with aclosing(self._replicas.forward(request)) as pieces:
             try:
@@ -150,8 +153,7 @@ class Ingress:
                 await answer.take(taken_by, head, pieces, retry=retry and request.n_others != 0)
             except ReplicaFailed as failure:
                 if answer.begun:
-                    await answer.break_off()
-                    return
+                    raise replica_died() from failure
                 raise FirstFailed(taken_by) from failure
 
 

@@ -22,7 +22,7 @@ class IngressMetrics:
             "pixelferry:ingress_retries", "Requests tried at a second replica", registry=self._registry
         )
         self._refusals = Counter(
-            "pixelferry:ingress_refusals", "Requests that the ingress refused by itself", ["code"],
+            "pixelferry:ingress_refusals", "Requests that the ingress ended by itself", ["code"],
             registry=self._registry,
         )  # fmt: skip
         self._replicas = Gauge(
