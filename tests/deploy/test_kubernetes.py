@@ -159,6 +159,26 @@ def test_ray_pods_read_the_same_volume() -> None:
         assert re.findall(r"claimName: (.+)", text) == [claim]
 
 
+def test_rays_replicas_serve_the_model_that_the_job_fetches() -> None:
+    """Each pod that has the volume finds it where the job put it, and asks nobody."""
+    [fetching] = shipped("kubernetes/weights/weights.yaml")[1]["spec"]["template"]["spec"]["containers"]
+    [service] = [one for one in shipped("ray/rayservice.yaml") if one["kind"] == "RayService"]
+    for served in (service["spec"]["serveConfigV2"], (DEPLOY / "ray" / "serve.yaml").read_text(encoding="utf-8")):
+        [application] = yaml.safe_load(served)["applications"]
+        assert application["args"]["model"] == fetching["command"][-1]
+    for name in BY_RAY:
+        reading = [
+            container
+            for one in shipped(f"ray/{name}")
+            for pod in pods_of(one)
+            for container in pod["spec"]["containers"]
+            if "models" in {mount["name"] for mount in container.get("volumeMounts", ())}
+        ]
+        assert len(reading) == 1, "the head has no card, and no replica"
+        assert variables(reading[0])["HF_HOME"] == variables(fetching)["HF_HOME"]
+        assert variables(reading[0])["HF_HUB_OFFLINE"] == "1"
+
+
 # ---- published forms
 
 
