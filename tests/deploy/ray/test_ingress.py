@@ -180,32 +180,6 @@ def test_nobody_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (exchange.status, code(exchange)) == (503, "no_replica") and b"retry-after" in exchange.headers
 
 
-def refusals(*scripts: tuple[str, list[Step]], n: int = 1, **given: Any) -> dict[str, float]:
-    """What the ingress counts as ended by itself, by code, after `n` such requests."""
-
-    async def asked() -> str:
-        ingress = ingress_over(FakeReplicas(*scripts * n))
-        for _ in range(n):
-            await Exchange(**given).ask(ingress)
-        page: str = (await Exchange("/metrics", "GET").ask(ingress)).body.decode()
-        return page
-
-    found = re.findall(r'^pixelferry:ingress_refusals_total\{code="(.+)"\} (.+)$', asyncio.run(asked()), re.MULTILINE)
-    return {code: float(number) for code, number in found}
-
-
-def test_what_it_ends_by_itself_is_counted_by_code() -> None:
-    failing: list[Step] = [Head(503, JSON), b'{"error": {"code": "engine_died"}}']
-    assert refusals(("", []), ("", []), n=2) == {"no_replica": 2}
-    assert refusals(("r1", [DEAD]), ("r2", [DEAD])) == {"replica_died": 1}
-    assert refusals(("r1", [Head(200, SSE), COMMENT, DEAD]), ("", [])) == {"no_replica": 1}, "an event behind comments"
-    assert refusals(("r1", [Head(200, SSE), EVENT, DEAD])) == {"replica_died": 1}, "an event of a stream"
-    assert refusals(("r1", [OK, b"{", DEAD])) == {"replica_died": 1}, "an answer that is cut"
-    assert refusals(("r1", failing), ("r2", [DEAD])) == {}, "what a replica says is its own"
-    assert refusals(("r1", [OK, b"{}"])) == {}
-    assert refusals(path="/health/ready", method="GET") == {}, "a probe is no request"
-
-
 @pytest.mark.parametrize(
     ("host", "allowed", "status"),
     [

@@ -1,10 +1,18 @@
-"""One page of several replicas, as Prometheus' own parser reads it."""
+"""One page of several replicas, as Prometheus' own parser reads it, and what an ingress counts."""
+
+import asyncio
+import re
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from deploy.ray.forwarding import Head, ReplicaFailed
 from deploy.ray.metrics import IngressMetrics, merged
 from server.requests.refusal import unavailable
+from tests.deploy.ray.fake_replicas import COMMENT, EVENT, JSON, SSE, Exchange, FakeReplicas, Step, ingress_over
+
+DEAD = ReplicaFailed("ActorDiedError")
 
 
 def page(n: int) -> str:
@@ -43,3 +51,29 @@ def test_the_ingress_tells_what_it_does() -> None:
         }
     assert found["pixelferry:ingress_running"] == 1 and found["pixelferry:ingress_replicas"] == 3
     assert found["pixelferry:ingress_retries_total"] == 1 == found["pixelferry:ingress_refusals_total"]
+
+
+def refusals(*scripts: tuple[str, list[Step]], n: int = 1, **given: Any) -> dict[str, float]:
+    """What the ingress counts as ended by itself, by code, after `n` such requests."""
+
+    async def asked() -> str:
+        ingress = ingress_over(FakeReplicas(*scripts * n))
+        for _ in range(n):
+            await Exchange(**given).ask(ingress)
+        page: str = (await Exchange("/metrics", "GET").ask(ingress)).body.decode()
+        return page
+
+    found = re.findall(r'^pixelferry:ingress_refusals_total\{code="(.+)"\} (.+)$', asyncio.run(asked()), re.MULTILINE)
+    return {code: float(number) for code, number in found}
+
+
+def test_what_it_ends_by_itself_is_counted_by_code() -> None:
+    failing: list[Step] = [Head(503, JSON), b'{"error": {"code": "engine_died"}}']
+    assert refusals(("", []), ("", []), n=2) == {"no_replica": 2}
+    assert refusals(("r1", [DEAD]), ("r2", [DEAD])) == {"replica_died": 1}
+    assert refusals(("r1", [Head(200, SSE), COMMENT, DEAD]), ("", [])) == {"no_replica": 1}, "an event behind comments"
+    assert refusals(("r1", [Head(200, SSE), EVENT, DEAD])) == {"replica_died": 1}, "an event of a stream"
+    assert refusals(("r1", [Head(200, JSON), b"{", DEAD])) == {"replica_died": 1}, "an answer that is cut"
+    assert refusals(("r1", failing), ("r2", [DEAD])) == {}, "what a replica says is its own"
+    assert refusals(("r1", [Head(200, JSON), b"{}"])) == {}
+    assert refusals(path="/health/ready", method="GET") == {}, "a probe is no request"
