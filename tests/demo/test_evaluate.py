@@ -1,10 +1,12 @@
 """The accuracy card: what it says of each row, where it is written, and that the shipped page has the exam's goals."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from demo import evaluate
+from demo.exam import CHINESE_GOAL, ROWS
 from demo.examiner import Result
 from tests.demo.test_exam import marked, row
 
@@ -27,3 +29,17 @@ def test_only_what_is_between_the_marks_is_written_anew() -> None:
     with pytest.raises(ValueError, match="needs the lines"):
         evaluate.filled("no marks", "new")
     evaluate.filled((REPO / "docs" / "demo-model.md").read_text(encoding="utf-8"), "")
+
+
+def test_the_page_has_the_goals_of_the_exam_and_names_each_row_that_misses_its_own() -> None:
+    page = (REPO / "docs" / "demo-model.md").read_text(encoding="utf-8")
+    goals = {one.label: one.goal for one in ROWS} | {"Chinese: all of these": CHINESE_GOAL}
+    _, found, why = page.partition("**Below its goals.**")
+    why = why.partition("\n**")[0]
+    assert found
+    for label, goal in goals.items():
+        [(right, asked)] = re.findall(rf"^\| {re.escape(label)} \| (\d+)/(\d+) \|", page, re.MULTILINE)
+        columns = evaluate.counts(int(right), int(asked), goal)
+        assert f"| {' | '.join((label, *columns))} |\n" in page
+        if "missed" in columns[-1]:
+            assert columns[1].removesuffix("%") in why, label
