@@ -145,6 +145,16 @@ def test_a_transcript_is_the_answer_of_a_chat(omni: RunningServer) -> None:
         assert body["text"][: len(theirs)] == theirs[: len(body["text"])]
 
 
+def test_a_salt_parts_what_is_kept_of_a_sound(omni: RunningServer) -> None:
+    """By its time nobody learns that somebody else sent the same."""
+    found = []
+    for salt in ("a", "a", "b"):
+        before = omni.metric("mm_cache_hits_total")
+        assert transcribed(omni, cache_salt=salt).status_code == 200
+        found.append(omni.metric("mm_cache_hits_total") - before)
+    assert found == [0, 1, 0]
+
+
 def test_errors_of_transcriptions(omni: RunningServer, server: RunningServer, strict: RunningServer) -> None:
     def complaint(answer: httpx.Response) -> tuple[int, str | None, str | None]:
         assert "type" not in answer.json()
