@@ -15,108 +15,10 @@ const AGAIN = 3000; // milliseconds
 const NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "seed"]; // fields of parameters
 
 let taken = null; // the kinds that the served model takes, once it is known
-let turns = []; // {role: "user", parts} and {role: "model", said, ...}
 let again = 0; // the timer of the next question for the model
 let running = null; // the AbortController of the answer that is being written
 
 const at = (path) => new URL(path, document.baseURI).href;
-
-// ---- turns ----
-
-function figure(part, turn) {
-  const cost = turn.media?.get(part);
-  const facts = cost ? [say("medium", cost), ...(cost.width ? [say("sized", cost)] : [])] : [];
-  const shown = part.kind === "image" ? make("span", { class: "picture" }, preview(part)) : preview(part);
-  return make("figure", {}, shown, make("figcaption", {}, part.name, facts.length ? ` · ${facts.join(" · ")}` : "",
-    " ", make("a", { href: part.url, download: part.name, "aria-label": `${say("save")} ${part.name}`, title: say("save") }, "⤓")));
-}
-
-function drawUser(turn) {
-  const media = turn.parts.filter((part) => part.file);
-  const text = turn.parts.filter((part) => !part.file).map((part) => part.text).join("\n");
-  turn.figures = new Map(media.map((part) => [part, figure(part, turn)]));
-  turn.item.replaceChildren(
-    make("span", { class: "unseen" }, `${say("you")}: `),
-    make("div", { class: "media" }, ...turn.figures.values()),
-    make("div", { class: "text" }, text),
-    make("div", { class: "acts" }, make("button", { type: "button", click: () => edit(turn) }, say("edit"))),
-  );
-}
-
-/** Draw an answer that has ended, or that is about to begin. */
-function drawModel(turn) {
-  turn.text = make("div", { class: "text" });
-  turn.thoughts = make("details", { class: "thoughts quiet", hidden: !turn.thought }, make("summary", {}, say("thoughts")), make("div"));
-  turn.facts = make("p", { class: "facts quiet" });
-  turn.acts = make("div", { class: "acts" });
-  turn.item.replaceChildren(make("span", { class: "unseen" }, `${say("model")}: `), turn.thoughts, turn.text, turn.facts, turn.acts);
-  turn.thinker = new AnswerText(turn.thoughts.lastChild);
-  turn.thinker.put(turn.thought);
-  turn.writer = new AnswerText(turn.text);
-  turn.writer.write(turn.said);
-  if (turn.ended) endModel(turn);
-}
-
-function endModel(turn) {
-  turn.writer.end();
-  turn.text.classList.remove("waiting");
-  const facts = [];
-  if (turn.usage) {
-    const { prompt_tokens: prompt, completion_tokens: written, prompt_tokens_details: details } = turn.usage;
-    const spent = turn.usage.timings?.decode; // as the server saw it: a busy browser reads many tokens at once
-    facts.push(say("facts", {
-      prompt, written, cached: details?.cached_tokens ?? 0, first: ((turn.first - turn.begun) / 1000).toFixed(2),
-      rate: written > 1 && spent > 0 ? ((written - 1) / spent).toFixed(1) : "–",
-    }));
-  }
-  if (turn.finish === "length") facts.push(say("length"));
-  if (turn.finish === "stopped") facts.push(say("stopped"));
-  if (!turn.said) facts.unshift(...(turn.error ? [] : [say("noAnswer")]), say("untold"));
-  turn.facts.textContent = facts.join(" · ");
-  if (turn.error) turn.facts.before(make("p", { class: "wrong" }, turn.error));
-  tieBoxes(turn);
-  const copied = make("div");
-  const programs = Object.keys(PROGRAMS).map((name) => make("button", {
-    type: "button", "aria-label": `${say("copyAs")} ${name}`, click: () => copyAs(name, turn, copied),
-  }, name));
-  turn.acts.replaceChildren(
-    make("button", { type: "button", click: () => retry(turn) }, say("retry")), make("span", { class: "quiet" }, say("copyAs")), ...programs,
-  );
-  turn.acts.after(copied);
-}
-
-function add(turn) {
-  turn.item = make("li", { class: turn.role });
-  turns.push(turn);
-  $("turns").append(turn.item);
-  $("welcome").hidden = true;
-}
-
-/** Take turns away from this one on. */
-function cutAt(index) {
-  for (const turn of turns.splice(index)) {
-    for (const one of turn.drawn ?? []) one.remove();
-    turn.item.remove();
-  }
-  $("welcome").hidden = turns.length > 0;
-  release();
-}
-
-function edit(turn) {
-  if (running) running.abort();
-  chosen = turn.parts.filter((part) => part.file);
-  $("text").value = turn.parts.filter((part) => !part.file).map((part) => part.text).join("\n");
-  cutAt(turns.indexOf(turn));
-  showChosen();
-  $("text").focus();
-}
-
-function retry(turn) {
-  if (running || !turns.includes(turn) || !numbersAreGood()) return;
-  trouble("");
-  cutAt(turns.indexOf(turn));
-  answer();
-}
 
 // ---- the end in view ----
 
@@ -271,39 +173,6 @@ function heard(event, turn, response) {
     turn.writer.write(event.text);
   }
   return false;
-}
-
-/** What each medium cost, under its picture; the server tells them in order, without the oldest if the model's window dropped them. */
-function showCosts(turn) {
-  const users = turn.asked.filter((one) => one.role === "user");
-  const parts = users.flatMap((one) => one.parts.filter((part) => part.file).map((part) => [one, part]));
-  const costs = turn.costs ?? [];
-  costs.forEach((cost, i) => {
-    const [user, part] = parts[parts.length - costs.length + i];
-    user.media ??= new Map();
-    const known = user.media.has(part);
-    user.media.set(part, cost);
-    if (known) return;
-    const drawn = user.figures.get(part);
-    const fresh = figure(part, user);
-    drawn.querySelector("figcaption").replaceWith(fresh.querySelector("figcaption"));
-  });
-}
-
-// ---- copying ----
-
-async function copyAs(name, turn, place) {
-  const { parameters: sampling, system } = turn.settings;
-  const body = (medium) => bodyOf(turn.asked, sampling, system, medium);
-  const program = PROGRAMS[name](at("chat"), sessionStorage.getItem(KEY), body);
-  try {
-    await navigator.clipboard.writeText(program);
-    place.replaceChildren(make("p", { class: "quiet", role: "status" }, say("copied")), make("pre", { class: "code", tabindex: "0" }, program));
-  } catch { // no permission, or no secure context
-    const code = make("pre", { class: "code", tabindex: "0" }, program);
-    place.replaceChildren(make("p", { class: "quiet", role: "status" }, say("select")), code);
-    getSelection().selectAllChildren(code);
-  }
 }
 
 // ---- the page ----
