@@ -253,6 +253,7 @@ $("record").addEventListener("click", record);
 $("files").addEventListener("change", (event) => { choose(event.target.files); event.target.value = ""; });
 $("fresh").addEventListener("click", () => { running?.abort(); cutAt(0); chosen = []; trouble(""); showChosen(); $("text").focus(); });
 $("language").addEventListener("click", () => { language = language === "zh" ? "en" : "zh"; speakAll(); readModel(); });
+addEventListener("beforeunload", (event) => { if (turns.length) { event.preventDefault(); event.returnValue = true; } });
 document.addEventListener("paste", (event) => { if (pastesFiles(event.clipboardData)) { event.preventDefault(); choose(event.clipboardData.files); } });
 for (const name of ["dragover", "dragenter"]) document.addEventListener(name, (event) => { if (dragsFiles(event)) $("ask").classList.add("over"); });
 document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) $("ask").classList.remove("over"); });

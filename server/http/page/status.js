@@ -283,6 +283,9 @@ function speakAll() {
 }
 
 $("language").addEventListener("click", () => { language = language === "zh" ? "en" : "zh"; speakAll(); });
+$("to-chat").addEventListener("click", () => { // back to the tab of the chat that this page was opened from, where it stands still
+  if (window.opener?.location.pathname === new URL($("to-chat").href).pathname) close();
+});
 document.addEventListener("visibilitychange", () => { if (!document.hidden && $("keys").hidden) look(); });
 speakAll();
 look();

@@ -69,7 +69,14 @@ function add(turn) {
   turn.item = make("li", { class: turn.role });
   turns.push(turn);
   $("turns").append(turn.item);
-  $("welcome").hidden = true;
+  showKept();
+}
+
+/** A chat is kept in this tab alone: while it stands, other pages open beside it. */
+function showKept() {
+  const stands = turns.length > 0;
+  $("welcome").hidden = stands;
+  $("to-status").target = stands ? "_blank" : "";
 }
 
 /** Take turns away from this one on. */
@@ -78,7 +85,7 @@ function cutAt(index) {
     for (const one of turn.drawn ?? []) one.remove();
     turn.item.remove();
   }
-  $("welcome").hidden = turns.length > 0;
+  showKept();
   release();
 }
 
