@@ -1,12 +1,14 @@
 """A chat and a draft are kept in one tab alone: what the page does so that a press does not lose them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.running import RunningServer
+from tests.pages.canned import Canned
 from tests.pages.conftest import Open
-from tests.pages.steps import ask
+from tests.pages.steps import MEDIA, ask, ended
 
 pytestmark = pytest.mark.pages
 
@@ -36,3 +38,35 @@ def test_status_opens_beside_a_chat_with_its_key_and_leads_back(demo: RunningSer
         page.reload()
         assert asked == ["beforeunload"] and page.locator("#turns > li").count() == 0
         assert page.get_attribute("#to-status", "target") in ("", None)
+
+
+def test_a_file_that_went_away_is_named(canned: Canned, opened: Open, tmp_path: Path) -> None:
+    """It was no fault of the server, and nothing was sent. What else there is can be asked without it."""
+    url, asked = canned
+    file = tmp_path / "went.png"
+    file.write_bytes((MEDIA / "shapes.png").read_bytes())
+    with opened(url, expected=("ERR_",)) as page:
+        page.set_input_files("#files", file)
+        file.unlink()
+        answer = ask(page, "What is this?")
+        assert answer.locator(".wrong").inner_text() == "went.png can no longer be read, or is too large."
+        assert not asked
+        ask(page, "Hello", n=2)
+        assert asked[0]["inputs"] == [{"text": "Hello"}]
+
+
+SLOW_READ = """
+    FileReader.prototype.readAsDataURL = function () { window.read = this; };
+    FileReader.prototype.abort = function () { this.onabort(); };
+"""
+
+
+def test_stop_ends_the_reading_of_a_file(canned: Canned, opened: Open) -> None:
+    url, asked = canned
+    with opened(url, script=SLOW_READ) as page:
+        page.set_input_files("#files", MEDIA / "shapes.png")
+        page.fill("#text", "What is this?")
+        page.keyboard.press("Enter")
+        page.wait_for_function("() => window.read")
+        page.keyboard.press("Escape")
+        assert "stopped" in ended(page).locator(".facts").inner_text() and not asked

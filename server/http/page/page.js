@@ -101,8 +101,7 @@ async function answer() {
   if (!$("ask").contains(document.activeElement)) $("stop").focus({ preventScroll: true }); // Retry and samples go from under it
   toEnd();
   try {
-    for (const one of asked) for (const part of one.parts ?? []) if (part.file) part.data ??= await dataUrl(part.file);
-    const body = JSON.stringify(bodyOf(asked, settings.parameters, settings.system, (part) => part.data));
+    const body = await readBody(turn, running.signal);
     turn.begun = performance.now();
     const response = await fetch(at("chat"), {
       method: "POST", headers: withKey({ "Content-Type": "application/json", "X-Pixelferry-Timings": "1" }), body,
@@ -112,6 +111,7 @@ async function answer() {
     else await stream(response, turn);
   } catch (error) {
     if (error.name === "AbortError") turn.finish = "stopped";
+    else if (error instanceof UnreadFile) turn.error = say("unread", { name: error.message });
     else turn.error = turn.first ? say("broke") : say("gone");
   }
   turn.ended = true;

@@ -19,14 +19,40 @@ function bodyOf(turns, parameters, system, medium) {
   return body;
 }
 
+/** A file that is gone, was changed since it was chosen, or is more than a text holds. */
+class UnreadFile extends Error {
+  constructor(part) {
+    super(part.name);
+  }
+}
+
 /** A file as a data: URL. */
-function dataUrl(file) {
+function dataUrl(file, signal) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => resolve(reader.result);
+    reader.onload = () => (reader.result ? resolve(reader.result) : reject(new Error("too large")));
     reader.onerror = () => reject(reader.error);
+    reader.onabort = () => reject(signal.reason);
+    signal.addEventListener("abort", () => reader.abort(), { once: true });
     reader.readAsDataURL(file);
   });
+}
+
+/** The JSON that asks an answer's question, with its files. Raises UnreadFile, and the reason of `signal`. */
+async function readBody({ asked, settings }, signal) {
+  const media = asked.flatMap((one) => one.parts ?? []).filter((part) => part.file);
+  for (const part of media) {
+    try {
+      part.data ??= await dataUrl(part.file, signal);
+    } catch (error) {
+      throw signal.aborted ? error : new UnreadFile(part);
+    }
+  }
+  try {
+    return JSON.stringify(bodyOf(asked, settings.parameters, settings.system, (part) => part.data));
+  } catch { // together they are more
+    throw new UnreadFile(media.sort((a, b) => b.file.size - a.file.size)[0]);
+  }
 }
 
 /** JSON in ASCII: as a text in Python and JavaScript it means the same. */
