@@ -22,12 +22,6 @@ PASTE_NAMED = """(words) => {
     return document.querySelectorAll("#chosen img").length;
 }"""
 WIDTH = "() => document.documentElement.scrollWidth"
-URLS = """
-    window.made = new Set();
-    const [make, revoke] = [URL.createObjectURL, URL.revokeObjectURL];
-    URL.createObjectURL = (one) => { const url = make(one); window.made.add(url); return url; };
-    URL.revokeObjectURL = (url) => { window.made.delete(url); revoke(url); };
-"""
 
 
 @pytest.mark.parametrize(("locale", "label"), [("en-US", "Copy the request as"), ("zh-CN", "复制请求为")])
@@ -119,25 +113,6 @@ def test_a_number_is_sent_as_typed_or_not_at_all(
         assert asked[1]["parameters"] == {name: 1} and page.locator("#trouble").is_hidden()
 
 
-def test_previews_are_released_and_earlier_ones_stay(canned: Canned, opened: Open) -> None:
-    made = "() => window.made.size"
-    with opened(canned[0], script=URLS) as page:
-        ask(page, "What is this?", MEDIA / "red-circle.png")
-        page.set_input_files("#files", [MEDIA / "shapes.png", MEDIA / "number.png"])
-        assert page.evaluate(made) == 3
-        page.locator("#chosen button").first.click()
-        assert page.evaluate(made) == 2
-        ask(page, "And this?", n=2)
-        page.locator("#language").click()
-        shown = page.locator("#turns img")
-        page.wait_for_function("() => [...document.querySelectorAll('#turns img')].every((one) => one.naturalWidth)")
-        assert shown.count() == 2 and page.evaluate(made) == 2
-        page.locator("li.user button").first.click()
-        assert page.evaluate(made) == 1 and page.locator("#chosen img").count() == 1
-        page.locator("#fresh").click()
-        assert page.evaluate(made) == 0
-
-
 def test_tokens_a_second_are_the_servers(canned: Canned, opened: Open) -> None:
     """All events of this answer come at once."""
     with opened(canned[0]) as page:
@@ -151,66 +126,6 @@ def test_what_the_model_takes_is_offered(canned: Canned, opened: Open) -> None:
         page.locator("#samples button").first.wait_for()
         assert page.inner_text("#how") == "Drop, paste or add pictures and sounds, or take one of these:"
         assert page.get_attribute("#files", "accept") == "image/*,audio/*"
-
-
-CHOOSE = """(given) => {
-    const transfer = new DataTransfer();
-    for (const [words, name, type, lastModified] of given) {
-        transfer.items.add(new File([words], name, {type, lastModified}));
-    }
-    document.querySelector("#files").files = transfer.files;
-    document.querySelector("#files").dispatchEvent(new Event("change"));
-}"""
-
-
-def test_sounds_in_files_of_clips_are_sounds(canned: Canned, opened: Open) -> None:
-    """For a model that takes no clips; Firefox calls each .ogg a video. One that takes both looks at the file."""
-    url, asked = canned
-    with opened(url) as page:
-        page.locator("#samples button").first.wait_for()
-        page.evaluate(CHOOSE, [["a", "voice.webm", "video/webm", 1], ["b", "voice.ogg", "video/ogg", 1]])
-        ask(page, "Who speaks?")
-        assert [next(iter(part)) for part in asked[0]["inputs"]] == ["audio", "audio", "text"]
-        both = {"data": [{"id": "both", "architecture": {"input_modalities": ["text", "image", "video", "audio"]}}]}
-        page.route("**/v1/models", lambda route: route.fulfill(json=both))
-        page.reload()
-        page.locator("#model", has_text="both").wait_for()
-        page.evaluate(RECORD)
-        page.locator("#chosen audio").wait_for()
-
-
-RECORD = """async () => {
-    const context = new AudioContext();
-    const sink = context.createMediaStreamDestination();
-    const tone = context.createOscillator();
-    tone.connect(sink);
-    tone.start();
-    const parts = [];
-    const recorder = new MediaRecorder(sink.stream, {mimeType: "audio/webm"});
-    recorder.ondataavailable = (event) => parts.push(event.data);
-    const ended = new Promise((resolve) => { recorder.onstop = resolve; });
-    recorder.start();
-    await new Promise((resolve) => setTimeout(resolve, 300));
-    recorder.stop();
-    await ended;
-    const transfer = new DataTransfer();
-    transfer.items.add(new File(parts, "voice.webm", {type: "video/webm"}));
-    document.querySelector("#files").files = transfer.files;
-    document.querySelector("#files").dispatchEvent(new Event("change"));
-}"""
-
-
-def test_files_of_one_name_have_names_of_their_own(canned: Canned, opened: Open) -> None:
-    """A copied request finds them by name. The same file again keeps its own."""
-    with opened(canned[0]) as page:
-        page.evaluate(CHOOSE, [["a", "image.png", "image/png", 1], ["bb", "image.png", "image/png", 2]])
-        page.evaluate(CHOOSE, [["ccc", "image.png", "image/png", 3], ["a", "image.png", "image/png", 1]])
-        answer = ask(page, "What is this?")
-        names = page.locator("figcaption a").evaluate_all("(all) => all.map((one) => one.download)")
-        assert names == ["image.png", "image-2.png", "image-3.png", "image.png"]
-        answer.get_by_role("button", name="curl").click()
-        program = page.locator(".code").inner_text()
-        assert [program.count(f"'./{name}'") for name in names] == [2, 1, 1, 2]
 
 
 def test_the_keys_of_an_input_method_ask_nothing(canned: Canned, opened: Open) -> None:
@@ -261,26 +176,3 @@ def test_many_pictures_leave_the_chat_in_view(canned: Canned, opened: Open) -> N
         page.set_input_files("#files", [MEDIA / "shapes.png"] * 20)
         page.locator("#chosen li").nth(19).wait_for(state="attached")
         assert page.locator("#ask").bounding_box()["height"] < 0.75 * 640
-
-
-def test_a_microphone_is_let_go(canned: Canned, opened: Open) -> None:
-    """Asked twice while the browser asks whether it may; and the button keeps its word in another language."""
-    slow = """
-        window.given = [];
-        const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
-        navigator.mediaDevices.getUserMedia = async (wish) => {
-            await new Promise((resolve) => setTimeout(resolve, 200));
-            const sound = await ask(wish);
-            window.given.push(...sound.getTracks());
-            return sound;
-        };
-    """
-    with opened(canned[0], permissions=["microphone"], script=slow) as page:
-        page.locator("#record").dblclick()
-        page.locator("#record", has_text="Stop recording").wait_for()
-        page.locator("#language").click()
-        assert page.inner_text("#record") == "停止录音"
-        page.locator("#record").click()
-        page.locator("#chosen audio").wait_for()
-        assert page.inner_text("#record") == "录音"
-        assert page.evaluate("() => window.given.map((one) => one.readyState)") == ["ended"]
