@@ -1,5 +1,10 @@
 """Files that are chosen or recorded for a question: their kinds, names and previews, and the microphone."""
 
+import io
+from pathlib import Path
+
+import av
+import numpy as np
 import pytest
 
 from tests.pages.canned import Canned
@@ -14,6 +19,8 @@ URLS = """
     URL.createObjectURL = (one) => { const url = make(one); window.made.add(url); return url; };
     URL.revokeObjectURL = (url) => { window.made.delete(url); revoke(url); };
 """
+BOTH = {"data": [{"id": "both", "architecture": {"input_modalities": ["text", "image", "video", "audio"]}}]}
+LOADED = "() => [...document.querySelectorAll('#chosen video')].every((one) => one.readyState || one.error)"
 CHOOSE = """(given) => {
     const transfer = new DataTransfer();
     for (const [words, name, type, lastModified] of given) {
@@ -51,8 +58,7 @@ def test_sounds_in_files_of_clips_are_sounds(canned: Canned, opened: Open) -> No
         page.evaluate(CHOOSE, [["a", "voice.webm", "video/webm", 1], ["b", "voice.ogg", "video/ogg", 1]])
         ask(page, "Who speaks?")
         assert [next(iter(part)) for part in asked[0]["inputs"]] == ["audio", "audio", "text"]
-        both = {"data": [{"id": "both", "architecture": {"input_modalities": ["text", "image", "video", "audio"]}}]}
-        page.route("**/v1/models", lambda route: route.fulfill(json=both))
+        page.route("**/v1/models", lambda route: route.fulfill(json=BOTH))
         page.reload()
         page.locator("#model", has_text="both").wait_for()
         page.evaluate(RECORD)
@@ -78,6 +84,39 @@ RECORD = """async () => {
     document.querySelector("#files").files = transfer.files;
     document.querySelector("#files").dispatchEvent(new Event("change"));
 }"""
+
+
+def clip(kind: str, pictures: str, sound: str) -> bytes:
+    """Three pictures and a silence."""
+    sink = io.BytesIO()
+    with av.open(sink, "w", format=kind) as out:
+        video, audio = out.add_stream(pictures, rate=5), out.add_stream(sound, rate=48000)
+        video.width = video.height = 64
+        video.pix_fmt, audio.layout = "yuv420p", "mono"
+        for _ in range(3):
+            out.mux(video.encode(av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), format="rgb24")))
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 19200), np.int16), format="s16", layout="mono")
+        silence.sample_rate = 48000
+        out.mux(audio.encode(silence))
+        for stream in (video, audio):
+            out.mux(stream.encode(None))
+    return sink.getvalue()
+
+
+def test_a_clip_that_the_browser_cannot_show_stays_a_clip(canned: Canned, opened: Open, tmp_path: Path) -> None:
+    """A phone's HEVC, and a .webm of a codec that is none: a server may read what a browser does not."""
+    (tmp_path / "phone.mov").write_bytes(clip("mov", "libx265", "aac"))
+    (tmp_path / "new.webm").write_bytes(clip("webm", "libvpx-vp9", "libopus").replace(b"V_VP9", b"V_VP7"))
+    url, asked = canned
+    with opened(url) as page:
+        page.route("**/v1/models", lambda route: route.fulfill(json=BOTH))
+        page.reload()
+        page.locator("#model", has_text="both").wait_for()
+        page.set_input_files("#files", [tmp_path / "phone.mov", tmp_path / "new.webm"])
+        page.wait_for_function(LOADED)
+        assert page.locator("#chosen video").evaluate_all("(all) => all.map((one) => one.videoWidth)") == [0, 0]
+        ask(page, "What is this?")
+        assert [next(iter(part)) for part in asked[0]["inputs"]] == ["video", "video", "text"]
 
 
 def test_files_of_one_name_have_names_of_their_own(canned: Canned, opened: Open) -> None:

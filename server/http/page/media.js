@@ -74,12 +74,17 @@ function preview(part) {
   return one;
 }
 
+/** Whether it is a recording of a sound, as a saved voice.webm. A clip has no size, too, where the browser lacks its codec. */
+async function isVoice(file) {
+  return file.name.toLowerCase().endsWith(".webm") && !/V_(?:VP|AV1|MPEG)/.test(await file.slice(0, 65536).text()); // no codec of pictures
+}
+
 function showChosen() {
   $("chosen").replaceChildren(...chosen.map((part) => {
     const shown = preview(part);
-    shown.addEventListener("loadedmetadata", () => {
-      if (part.kind !== "video" || shown.videoWidth || !taken?.has("audio")) return;
-      part.kind = "audio"; // a clip without a picture, as a saved voice.webm
+    shown.addEventListener("loadedmetadata", async () => {
+      if (part.kind !== "video" || shown.videoWidth || !taken?.has("audio") || !await isVoice(part.file)) return;
+      part.kind = "audio";
       showChosen();
     });
     return make("li", {}, shown, make("button", {
