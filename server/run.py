@@ -233,6 +233,7 @@ async def while_downloading(config: ServeConfig, sock: socket.socket, work: Call
     app = create_waiting_app(
         progress, metrics, BodyBudget(own, connections.clock), version(), keys=keys_of(own),
         origins=own.allowed_origins, hosts=hosts_of(own, sock), root_path=own.root_path,
+        page=own.page == "on",
     )  # fmt: skip
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()

@@ -90,18 +90,20 @@ def create_app(
 
 def create_waiting_app(
     progress: DownloadProgress, metrics: Metrics, bodies: BodyBudget, version: str, *, root_path: str | None = None,
-    **options: Any,
+    page: bool = True, **options: Any,
 ) -> Starlette:  # fmt: skip
-    """What answers while a model is downloaded: probes, /metrics and the document; a 503 to everything else.
+    """What answers while a model is downloaded: probes, /metrics, document and pages; a 503 to everything else.
 
-    root_path, options: as create_app takes them.
+    root_path, page, options: as create_app takes them.
     """
     app = _bare_app(metrics, bodies, version, root_path, **options)
 
-    async def page() -> bytes:
+    async def metrics_page() -> bytes:
         return metrics.render()
 
-    add_probe_routes(app, lambda: progress.state, page, int, version, metrics.errors)
+    add_probe_routes(app, lambda: progress.state, metrics_page, int, version, metrics.errors)
+    if page:
+        add_pages(app)
 
     async def later(request: Request, _: Exception) -> Response:
         state, error = progress.state

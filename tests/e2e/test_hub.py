@@ -59,6 +59,7 @@ def test_a_model_by_its_name_is_downloaded_behind_an_open_port_and_served(
     root = shm_root.with_name(f"{shm_root.name}-download")
     with downloading(tiny_model, root, tmp_path, monkeypatch, "huggingface") as (server, held):
         assert server.http.get("/health/live").status_code == 200
+        assert "<title>Pixelferry</title>" in server.http.get("/").text
         until("bytes are counted", lambda: server.http.get("/health/ready").json()["bytes_done"] >= 10 << 20)
         answer = server.http.get("/health/ready")
         state = answer.json()

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.pages
 
 CATS = "<ref>cats</ref><box>(0,0),(500,500)</box>"
 TWO = CATS + "<box>(500,500),(1000,1000)</box> and <ref>cats</ref><box>(1,1),(9,9)</box>"
+ID = "0123456789abcdef01234567"
 REFUSED = {"error": {"message": "a key is asked for", "type": "authentication_error", "param": None, "code": "key"}}
 
 
@@ -86,6 +87,19 @@ def test_thoughts_are_shown_and_a_turn_without_words_is_told_of(canned: Canned, 
         assert "leave this one out" not in facts and asking.value.post_data_json["inputs"] == [{"text": "And?"}]
 
 
+def test_a_fault_of_the_server_tells_the_requests_id_once(canned: Canned, opened: Open) -> None:
+    """As it begins, and within a stream."""
+    fault = {"error": {"message": f"the engine ended (request {ID})", "param": None}}
+    with opened(canned[0], expected=("503",)) as page:
+        left: list[dict[str, Any]] = [
+            {"status": 503, "body": json.dumps(fault)}, {"body": f"data: {json.dumps(fault)}\n\n"},
+        ]  # fmt: skip
+        page.route("**/chat", lambda route: route.fulfill(headers={"X-Request-Id": ID}, **left.pop(0)))
+        for n in (1, 2):
+            told = ask(page, "Hello", n=n).locator(".wrong").inner_text()
+            assert told == f"the engine ended (request: {ID})"
+
+
 def test_costs_stand_under_the_pictures_that_the_window_kept(canned: Canned, opened: Open) -> None:
     cost = {"kind": "image", "tokens": 99, "width": 8, "height": 8}
     with opened(canned[0]) as page:
@@ -130,9 +144,16 @@ def test_a_key_that_comes_late_mends_the_page(canned: Canned, opened: Open) -> N
 
 def test_the_model_is_asked_for_until_it_is_told(canned: Canned, opened: Open) -> None:
     with opened(canned[0], expected=("503",)) as page:
-        left = [503, 200]
-        page.route("**/v1/models", lambda route: route.fulfill(status=left.pop(0), body=json.dumps(MODEL)))
+        later = {"error": {"message": f"the model is being downloaded: 1 of 2 bytes (request {ID})", "param": None}}
+        left = [(503, later), (200, MODEL)]
+
+        def answer(route: Any) -> None:
+            status, body = left.pop(0)
+            route.fulfill(status=status, body=json.dumps(body), headers={"X-Request-Id": ID})
+
+        page.route("**/v1/models", answer)
         page.reload()
-        page.locator("#trouble", has_text="503").wait_for()
+        page.locator("#trouble", has_text="downloaded").wait_for()
+        assert page.inner_text("#trouble") == "the model is being downloaded: 1 of 2 bytes", "no id is read out"
         page.locator("#model", has_text="canned").wait_for()
         assert page.locator("#trouble").is_hidden() and page.locator("#samples li").count() == 5

@@ -78,13 +78,14 @@ function ask() {
   answer();
 }
 
-/** The sentence of an error as the server told it, with its field and the request's id. */
+/** The sentence of an error as the server told it, with its field and, where `id` is given, the request's. */
 function sentence(error, id, wait) {
+  const message = error.message.replace(/ \(request \w+\)$/, ""); // a server's own fault has it in the sentence
   const facts = [];
   if (error.param) facts.push(`${say("field")}: ${error.param}`);
   if (id) facts.push(`${say("request")}: ${id}`);
   if (wait) facts.push(say("wait", { n: wait }));
-  return error.message + (facts.length ? ` (${facts.join("; ")})` : "");
+  return message + (facts.length ? ` (${facts.join("; ")})` : "");
 }
 
 async function answer() {
@@ -219,8 +220,10 @@ async function readModel() {
   }
   const body = await response.json().catch(() => ({}));
   if (response.status === 401) return askForKey(readModel);
-  if (response.status >= 500) again = setTimeout(readModel, AGAIN);
-  if (!response.ok) return trouble(sentence(body.error ?? { message: `HTTP ${response.status}` }, response.headers.get("x-request-id")));
+  const waits = response.status >= 500; // it is asked again and again: an id would be read out each time
+  if (waits) again = setTimeout(readModel, AGAIN);
+  const id = waits ? null : response.headers.get("x-request-id");
+  if (!response.ok) return trouble(sentence(body.error ?? { message: `HTTP ${response.status}` }, id));
   trouble("");
   const model = body.data[0];
   taken = new Set(model.architecture.input_modalities);

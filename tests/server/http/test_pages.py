@@ -7,9 +7,11 @@ from unittest.mock import MagicMock
 import httpx
 import pytest
 
-from server.http.app import create_app
+from server.http.app import create_app, create_waiting_app
+from server.http.health import DownloadProgress
 from server.http.middleware.keys import ApiKeys, digest_of
 from server.http.pages import FILES, NAMES, PATHS
+from server.metrics import Metrics
 from tests.server.http.exchanges import behind_guard, bodies
 
 CODE = {".html", ".css", ".js"}
@@ -50,6 +52,15 @@ async def test_pages_can_be_turned_off() -> None:
     assert {"/", "/status", "/status.js", "/samples/shapes.png"} < PATHS and "/index.html" not in PATHS
     async with client(page=False) as http:
         assert {(await http.get(path)).status_code for path in PATHS} == {404}
+
+
+@pytest.mark.anyio
+async def test_pages_are_there_while_a_model_is_downloaded() -> None:
+    for page in (True, False):
+        app = behind_guard(create_waiting_app(DownloadProgress(), Metrics("tiny", "1"), bodies(), "1", page=page))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+            assert {(await http.get(path)).status_code for path in PATHS} == {200 if page else 503}
+            assert (await http.get("/v1/models")).json()["error"]["code"] == "downloading"
 
 
 def test_sizes() -> None:
