@@ -14,6 +14,8 @@ pytestmark = pytest.mark.pages
 CATS = "<ref>cats</ref><box>(0,0),(500,500)</box>"
 TWO = CATS + "<box>(500,500),(1000,1000)</box> and <ref>cats</ref><box>(1,1),(9,9)</box>"
 ID = "0123456789abcdef01234567"
+UNBOXED = "In HTML a <ref>name</ref> stands before <box>(1,2),(3,4)</box>."  # there was no picture
+BOX = {"ref": None, "kind": "box", "points": [[0, 0], [1, 1]], "picture": 0}
 REFUSED = {"error": {"message": "a key is asked for", "type": "authentication_error", "param": None, "code": "key"}}
 
 
@@ -34,17 +36,30 @@ def answer_with(page: Any, *bodies: str) -> None:
         ("<box>(1,2),(3", "<box>(1,2),(3", []),
         ("a <ref>dog<ref>red cat</ref><box>(1,2),(3,4)</box> sits", "a <ref>dogred cat sits", ["red cat"]),
         ("<quad>(1,2),(3,4),(5,6),(7,8)</quad>here", "here", []),
+        (UNBOXED, UNBOXED, []),
         ("<ref>" + "x" * 400 + "</ref>", "<ref>" + "x" * 400 + "</ref>", []),
     ],
 )
 def test_what_is_no_region_is_text(canned: Canned, opened: Open, text: str, shown: str, marks: list[str]) -> None:
     """However the words come in pieces."""
     steps = (1, 7, 10_000)
+    boxes = [] if text == shown else [BOX]
     with opened(canned[0]) as page:
-        answer_with(page, *(stream(*({"text": text[i : i + n]} for i in range(0, len(text), n))) for n in steps))
+        pieces = ([{"text": text[i : i + n]} for i in range(0, len(text), n)] for n in steps)
+        answer_with(page, *(stream(*some, boxes=boxes) for some in pieces))
         for n in range(len(steps)):
             answer = ask(page, "Hello", n=n + 1)
             assert said(answer) == shown and answer.locator("mark").all_text_contents() == marks
+
+
+def test_regions_of_an_answer_that_broke_off_are_text(canned: Canned, opened: Open) -> None:
+    """Its boxes would have come at its end; in another language it is the same."""
+    with opened(canned[0]) as page:
+        answer_with(page, f"data: {json.dumps({'text': CATS})}\n\n")
+        answer = ask(page, "Where are they?", MEDIA / "red-circle.png")
+        assert said(answer) == CATS and "broke off" in answer.locator(".wrong").inner_text()
+        page.locator("#language").click()
+        assert said(answer) == CATS
 
 
 def test_a_word_lights_all_its_boxes(canned: Canned, opened: Open) -> None:

@@ -178,7 +178,9 @@ HOSTILE = "<script>alert(1)</script> [a](javascript:alert(2)) <img src=x onerror
 
 def test_words_of_both_are_never_run(demo: RunningServer, opened: Open) -> None:
     event = {"id": "chat-1", "text": HOSTILE + "<ref><b>bold</b></ref><box>(1,2),(3,4)</box>", "finish_reason": None}
-    last = {"id": "chat-1", "text": "", "finish_reason": "stop", "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1}
+    boxes = [{"ref": "<b>bold</b>", "kind": "box", "points": [[0, 0], [1, 1]], "picture": 0}]
+    last = {"id": "chat-1", "text": "", "finish_reason": "stop", "usage": usage, "boxes": boxes}
     body = "".join(f"data: {json.dumps(one)}\n\n" for one in (event, last)) + "data: [DONE]\n\n"
     with opened(f"{demo.url}/") as page:
         page.on("dialog", lambda dialog: pytest.fail("something ran"))

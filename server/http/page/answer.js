@@ -10,13 +10,18 @@ const REGION = new RegExp(`^(?:<ref>((?:(?!</?(?:ref|box|quad)>)[^]){0,200})</re
 const OPENING = ["<ref>", "<box>", "<quad>"];
 const HELD = 300; // characters of what may still become a region
 
-/** Writes an answer as it grows. Names of regions are marked and boxes not shown; what is no whole region is text, as for the server. */
+/**
+ * Writes an answer as it grows. Names of regions are marked and boxes not shown; what is no whole region is text, as for the server.
+ * Where the server gave no boxes in the end, because there is no picture or it was stopped, all of it is text.
+ */
 class AnswerText {
   constructor(element) {
     this.element = element;
     this.held = ""; // what may be the beginning of a region
     this.named = null; // the mark right before this place
     this.marks = []; // the mark of each box, or null, in the order of the boxes
+    this.said = ""; // all of it
+    this.tagged = false; // whether some of it is not shown
     this.block();
   }
 
@@ -29,6 +34,7 @@ class AnswerText {
   }
 
   write(text) {
+    this.said += text;
     let rest = this.held + text;
     for (;;) {
       const at = rest.indexOf("<");
@@ -44,6 +50,7 @@ class AnswerText {
   }
 
   region([tag, name]) {
+    this.tagged = true;
     if (name === undefined) return this.marks.push(this.named);
     this.named = make("mark", {}, name);
     this.line.append(this.named);
@@ -59,7 +66,12 @@ class AnswerText {
     this.length += text.length;
   }
 
-  end() {
+  end(boxes = []) {
+    if (this.tagged && !boxes.length) {
+      this.element.replaceChildren();
+      this.block();
+      this.held = this.said;
+    }
     this.put(this.held);
     this.held = "";
   }

@@ -38,7 +38,7 @@ function drawModel(turn) {
 }
 
 function endModel(turn) {
-  turn.writer.end();
+  turn.writer.end(turn.boxes);
   turn.text.classList.remove("waiting");
   const facts = [];
   if (turn.usage) {
