@@ -20,13 +20,13 @@ def test_a_copied_request_runs_where_the_file_lies(
     demo: RunningServer, opened: Open, tmp_path: Path, name: str
 ) -> None:
     """Of a picture above 1 MB with an awkward name, and of a question that quotes in every way."""
-    file = tmp_path / 'it\'s "a" $HOME `x` ü.bmp'
+    file = tmp_path / 'it\'s "a" $HOME `x` ü 😀.bmp'
     file.write_bytes(picture(800, 600, kind="BMP"))
     with opened(f"{demo.url}/", permissions=["clipboard-read", "clipboard-write"]) as page:
         page.locator("#more summary").click()
         page.fill("#temperature", "0")
         page.fill("#max_tokens", "9")
-        answer = ask(page, 'What\'s "this"? \\ $(touch x) `id` %s \n 什么 \u2028 </script>', file)
+        answer = ask(page, 'What\'s "this"? \\ $(touch x) `id` %s \n 什么 \u2028 </script> 😀', file)
         shown = page.locator("li.model .text").inner_text()
         answer.get_by_role("button", name=f"Copy the request as {name}").click()
         page.locator(".code").wait_for()

@@ -55,9 +55,20 @@ async function readBody({ asked, settings }, signal) {
   }
 }
 
-/** JSON in ASCII: as a text in Python and JavaScript it means the same. */
+/** JSON in ASCII, which is a literal of JavaScript, too. */
 function ascii(value) {
-  return JSON.stringify(value).replace(/[\u007f-\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  return inAscii(JSON.stringify(value));
+}
+
+/** A literal of Python, to which the two halves of a character beyond U+FFFF are no name of a file. */
+function asciiOfPython(value) {
+  if (typeof value !== "string") return { true: "True", false: "False", null: "None" }[value] ?? ascii(value);
+  const long = (c) => "\\U" + c.codePointAt(0).toString(16).padStart(8, "0");
+  return inAscii(JSON.stringify(value).replace(/[\u{10000}-\u{10ffff}]/gu, long));
+}
+
+function inAscii(json) {
+  return json.replace(/[\u007f-\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 
 function shellQuoted(text) {
@@ -90,16 +101,16 @@ function asCurl(url, key, body) {
   return lines.join("\n") + "\n";
 }
 
-/** A value as a program's literal; media are calls of `data`. */
-function literal(value, names, indent = "") {
+/** A value as a program's literal, with its texts and numbers by `spelled`; media are calls of `data`. */
+function literal(value, spelled, indent = "") {
   const deeper = indent + "  ";
-  if (value instanceof Medium) return `data(${ascii(value.name)}, ${ascii(value.type)})`;
-  if (Array.isArray(value)) return "[" + value.map((one) => literal(one, names, deeper)).join(", ") + "]";
+  if (value instanceof Medium) return `data(${spelled(value.name)}, ${spelled(value.type)})`;
+  if (Array.isArray(value)) return "[" + value.map((one) => literal(one, spelled, deeper)).join(", ") + "]";
   if (value !== null && typeof value === "object") {
-    const rows = Object.entries(value).map(([name, one]) => `${deeper}${ascii(name)}: ${literal(one, names, deeper)}`);
+    const rows = Object.entries(value).map(([name, one]) => `${deeper}${spelled(name)}: ${literal(one, spelled, deeper)}`);
     return "{\n" + rows.join(",\n") + `\n${indent}}`;
   }
-  return names[String(value)] && typeof value !== "string" ? names[String(value)] : ascii(value);
+  return spelled(value);
 }
 
 class Medium {
@@ -110,7 +121,6 @@ class Medium {
 }
 
 function asPython(url, key, body) {
-  const names = { true: "True", false: "False", null: "None" };
   const headers = ['"Content-Type": "application/json"'];
   if (key) headers.push('"Authorization": "Bearer " + os.environ["PIXELFERRY_API_KEY"]');
   return `import base64
@@ -124,8 +134,8 @@ def data(path, kind):
         return f"data:{kind};base64," + base64.b64encode(file.read()).decode()
 
 
-body = ${literal(body((part) => new Medium(part)), names)}
-request = urllib.request.Request(${ascii(url)}, json.dumps(body).encode(), {${headers.join(", ")}})
+body = ${literal(body((part) => new Medium(part)), asciiOfPython)}
+request = urllib.request.Request(${asciiOfPython(url)}, json.dumps(body).encode(), {${headers.join(", ")}})
 with urllib.request.urlopen(request) as answer:
     for line in answer:
         if line.startswith(b"data: {"):
@@ -142,7 +152,7 @@ import { readFileSync } from "node:fs";
 
 const data = (path, kind) => \`data:\${kind};base64,\` + readFileSync(path).toString("base64");
 
-const body = ${literal(body((part) => new Medium(part)), {})};
+const body = ${literal(body((part) => new Medium(part)), ascii)};
 const answer = await fetch(${ascii(url)}, {
   method: "POST", headers: { ${headers.join(", ")} }, body: JSON.stringify(body),
 });
