@@ -22,10 +22,12 @@ def stream(*events: dict[str, Any], **last: Any) -> str:
 
 
 ANSWER = stream({"text": "words", "finish_reason": "stop"})
+WRONG = {"error": {"message": "it went wrong", "type": "invalid_request_error", "param": "inputs", "code": None}}
+BROKEN = f"data: {json.dumps({'id': 'chat-1', 'text': 'some words'})}\n\ndata: {json.dumps(WRONG)}\n\n"
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """The files of the page, one model, and one answer to every question."""
+    """The files of the page, one model, and one answer to every question; at two addresses none."""
 
     asked: list[dict[str, Any]]
 
@@ -37,11 +39,15 @@ class Handler(SimpleHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        if self.path == "/refused":
+            return self.answer(json.dumps(WRONG), "application/json", 400)
+        if self.path == "/broken":
+            return self.answer(BROKEN, "text/event-stream")
         timed = self.headers["X-Pixelferry-Timings"] == "1"
         self.answer(ANSWER if timed else ANSWER.replace("timings", "nothing"), "text/event-stream")
 
-    def answer(self, text: str, kind: str) -> None:
-        self.send_response(200)
+    def answer(self, text: str, kind: str, status: int = 200) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", kind)
         self.end_headers()
         self.wfile.write(text.encode())

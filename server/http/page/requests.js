@@ -126,6 +126,8 @@ function asPython(url, key, body) {
   return `import base64
 import json
 import os
+import sys
+import urllib.error
 import urllib.request
 
 
@@ -136,10 +138,16 @@ def data(path, kind):
 
 body = ${literal(body((part) => new Medium(part)), asciiOfPython)}
 request = urllib.request.Request(${asciiOfPython(url)}, json.dumps(body).encode(), {${headers.join(", ")}})
-with urllib.request.urlopen(request) as answer:
-    for line in answer:
-        if line.startswith(b"data: {"):
-            print(json.loads(line[6:]).get("text", ""), end="", flush=True)
+try:
+    with urllib.request.urlopen(request) as answer:
+        for line in answer:
+            if line.startswith(b"data: {"):
+                event = json.loads(line[6:])
+                if "error" in event:
+                    sys.exit(event["error"]["message"])
+                print(event.get("text", ""), end="", flush=True)
+except urllib.error.HTTPError as error:
+    sys.exit(error.read().decode())
 print()
 `;
 }
@@ -161,7 +169,12 @@ let held = "";
 for await (const piece of answer.body.pipeThrough(new TextDecoderStream())) {
   const lines = (held + piece).split("\\n");
   held = lines.pop();
-  for (const line of lines) if (line.startsWith("data: {")) process.stdout.write(JSON.parse(line.slice(6)).text ?? "");
+  for (const line of lines) {
+    if (!line.startsWith("data: {")) continue;
+    const event = JSON.parse(line.slice(6));
+    if (event.error) throw new Error(event.error.message);
+    process.stdout.write(event.text ?? "");
+  }
 }
 console.log();
 `;
