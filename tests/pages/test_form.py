@@ -113,6 +113,18 @@ def test_a_number_is_sent_as_typed_or_not_at_all(
         assert asked[1]["parameters"] == {name: 1} and page.locator("#trouble").is_hidden()
 
 
+def test_a_system_prompt_has_lines(canned: Canned, opened: Open) -> None:
+    """As it is pasted; Enter in it starts a line, and asks nothing."""
+    url, asked = canned
+    with opened(url) as page:
+        page.locator("#more summary").click()
+        page.focus("#system")
+        page.keyboard.insert_text("Be brief.\nBe kind.")
+        page.keyboard.press("Enter")
+        ask(page, "Hello")
+        assert [one["system"] for one in asked] == ["Be brief.\nBe kind.\n"]
+
+
 def test_tokens_a_second_are_the_servers(canned: Canned, opened: Open) -> None:
     """All events of this answer come at once."""
     with opened(canned[0]) as page:
