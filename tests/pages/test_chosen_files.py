@@ -45,7 +45,10 @@ def test_previews_are_released_and_earlier_ones_stay(canned: Canned, opened: Ope
         page.wait_for_function("() => [...document.querySelectorAll('#turns img')].every((one) => one.naturalWidth)")
         assert shown.count() == 2 and page.evaluate(made) == 2
         page.locator("li.user button").first.click()
-        assert page.evaluate(made) == 1 and page.locator("#chosen img").count() == 1
+        assert page.evaluate(made) == 2 and page.locator("#chosen img").count() == 1
+        page.keyboard.press("Enter")
+        assert page.evaluate(made) == 1 and page.locator("#chosen img").count() == 0
+        page.wait_for_function("() => document.querySelector('#turns img').naturalWidth")
         page.locator("#fresh").click()
         assert page.evaluate(made) == 0
 

@@ -40,6 +40,56 @@ def test_status_opens_beside_a_chat_with_its_key_and_leads_back(demo: RunningSer
         assert page.get_attribute("#to-status", "target") in ("", None)
 
 
+def test_an_edited_question_goes_when_it_is_sent(canned: Canned, opened: Open) -> None:
+    """Until then all turns stay, and the draft comes back with its picture, by Escape, by Cancel and at last."""
+    url, asked = canned
+
+    def as_it_was(turns: int) -> None:
+        assert page.locator("#turns > li").count() == turns and page.input_value("#text") == "half a thought"
+        page.wait_for_function("() => document.querySelector('#chosen img').naturalWidth === 480")
+        assert page.locator("#editing").is_hidden() and page.locator(".edited").count() == 0
+
+    with opened(url) as page:
+        ask(page, "This?", MEDIA / "number.png")
+        ask(page, "And?", n=2)
+        page.set_input_files("#files", MEDIA / "shapes.png")
+        page.fill("#text", "half a thought")
+        edits = page.locator("li.user").get_by_role("button", name="Edit")
+        edits.last.click()
+        edits.first.click()
+        assert page.input_value("#text") == "This?" and page.locator("#turns > li").count() == 4
+        assert "drops what stands after it" in page.inner_text("#editing")
+        page.keyboard.press("Escape")
+        as_it_was(4)
+        edits.last.click()
+        page.locator("#cancel").click()
+        as_it_was(4)
+        edits.first.click()
+        ask(page, "What is this?")
+        as_it_was(2)
+        page.wait_for_function("() => document.querySelector('#turns img').naturalWidth")
+        assert "history" not in asked[2] and [next(iter(part)) for part in asked[2]["inputs"]] == ["image", "text"]
+
+
+def test_retry_of_an_early_answer_asks_before_it_drops_later_ones(canned: Canned, opened: Open) -> None:
+    """A double click is one press; the question is taken back after four seconds."""
+    url, asked = canned
+    with opened(url) as page:
+        for n in (1, 2, 3):
+            ask(page, "Hello", n=n)
+        page.clock.install()
+        button = page.locator("li.model").first.locator("button").first
+        button.dblclick()
+        assert button.inner_text() == "Drop the 2 after it?" and page.locator("#turns > li").count() == 6
+        page.clock.fast_forward(4100)
+        assert button.inner_text() == "Retry"
+        button.click()
+        assert button.inner_text() == "Drop the 2 after it?" and len(asked) == 3
+        button.click()
+        ended(page)
+        assert page.locator("#turns > li").count() == 2 and len(asked) == 4
+
+
 def test_a_file_that_went_away_is_named(canned: Canned, opened: Open, tmp_path: Path) -> None:
     """It was no fault of the server, and nothing was sent. What else there is can be asked without it."""
     url, asked = canned

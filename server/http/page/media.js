@@ -19,9 +19,9 @@ function kindOf(file) {
   return null;
 }
 
-/** All media of the conversation and of the next question. */
+/** All media of the conversation, of the next question, and of the draft that was put aside for it. */
 function allMedia() {
-  return [...chosen, ...turns.flatMap((turn) => turn.parts ?? [])].filter((part) => part.file);
+  return [...chosen, ...(editing?.draft.media ?? []), ...turns.flatMap((turn) => turn.parts ?? [])].filter((part) => part.file);
 }
 
 /** A name that no other file has here: a copied request finds its files by their names, and pasted ones are all called alike. */

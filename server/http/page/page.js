@@ -70,11 +70,10 @@ function ask() {
   if ((!text && !chosen.length) || !numbersAreGood()) return;
   trouble("");
   const turn = { role: "user", parts: [...chosen, ...(text ? [{ kind: "text", text }] : [])] };
+  if (editing) cutAt(turns.indexOf(editing.turn));
   add(turn);
   drawUser(turn);
-  chosen = [];
-  $("text").value = "";
-  showChosen();
+  compose(editing?.draft ?? { text: "", media: [] });
   answer();
 }
 
@@ -250,11 +249,22 @@ $("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(); 
 $("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !composes(event)) { event.preventDefault(); ask(); }
 });
-document.addEventListener("keydown", (event) => { if (event.key === "Escape" && !composes(event)) running?.abort(); });
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || composes(event)) return;
+  if (running) running.abort();
+  else if (editing) endEdit();
+});
+$("cancel").addEventListener("click", endEdit);
 $("stop").addEventListener("click", () => running?.abort());
 $("record").addEventListener("click", record);
 $("files").addEventListener("change", (event) => { choose(event.target.files); event.target.value = ""; });
-$("fresh").addEventListener("click", () => { running?.abort(); cutAt(0); chosen = []; trouble(""); showChosen(); $("text").focus(); });
+$("fresh").addEventListener("click", () => {
+  running?.abort();
+  cutAt(0);
+  compose({ text: editing?.draft.text ?? $("text").value, media: [] });
+  trouble("");
+  $("text").focus();
+});
 $("language").addEventListener("click", () => { language = language === "zh" ? "en" : "zh"; speakAll(); readModel(); });
 addEventListener("beforeunload", (event) => { if (turns.length) { event.preventDefault(); event.returnValue = true; } });
 document.addEventListener("paste", (event) => { if (pastesFiles(event.clipboardData)) { event.preventDefault(); choose(event.clipboardData.files); } });

@@ -1,7 +1,11 @@
 "use strict";
 // The turns of the conversation as they are shown: a question with its media, an answer with its facts and what can be done with it.
 
+const SOON = 4000; // milliseconds
+
 let turns = []; // {role: "user", parts} and {role: "model", said, ...}
+let editing = null; // {turn, draft}: the question in the form is this turn's, and the draft was put aside for it
+let sure = null; // the button whose next press drops later answers, too
 
 function figure(part, turn) {
   const cost = turn.media?.get(part);
@@ -11,9 +15,14 @@ function figure(part, turn) {
     " ", make("a", { href: part.url, download: part.name, "aria-label": `${say("save")} ${part.name}`, title: say("save") }, "⤓")));
 }
 
+/** A question as the form holds it. */
+function draftOf(turn) {
+  const texts = turn.parts.filter((part) => !part.file).map((part) => part.text);
+  return { text: texts.join("\n"), media: turn.parts.filter((part) => part.file) };
+}
+
 function drawUser(turn) {
-  const media = turn.parts.filter((part) => part.file);
-  const text = turn.parts.filter((part) => !part.file).map((part) => part.text).join("\n");
+  const { text, media } = draftOf(turn);
   turn.figures = new Map(media.map((part) => [part, figure(part, turn)]));
   turn.item.replaceChildren(
     make("span", { class: "unseen" }, `${say("you")}: `),
@@ -60,7 +69,7 @@ function endModel(turn) {
     type: "button", "aria-label": `${say("copyAs")} ${name}`, click: () => copyAs(name, turn, copied),
   }, name));
   turn.acts.replaceChildren(
-    make("button", { type: "button", click: () => retry(turn) }, say("retry")), make("span", { class: "quiet" }, say("copyAs")), ...programs,
+    make("button", { type: "button", click: (event) => event.detail < 2 && retry(turn) }, say("retry")), make("span", { class: "quiet" }, say("copyAs")), ...programs,
   );
   turn.acts.after(copied);
 }
@@ -89,20 +98,49 @@ function cutAt(index) {
   release();
 }
 
-function edit(turn) {
-  if (running) running.abort();
-  chosen = turn.parts.filter((part) => part.file);
-  $("text").value = turn.parts.filter((part) => !part.file).map((part) => part.text).join("\n");
-  cutAt(turns.indexOf(turn));
+/** Put a question into the form: a draft, or that of a turn which is edited. */
+function compose({ text, media }, edited = null) {
+  editing = edited;
+  $("text").value = text;
+  chosen = media;
   showChosen();
+  $("editing").hidden = !editing;
+  for (const turn of turns) turn.item.classList.toggle("edited", turn === editing?.turn);
+}
+
+/** The turn stays, with all behind it, until its question is sent again. */
+function edit(turn) {
+  running?.abort();
+  compose(draftOf(turn), { turn, draft: editing?.draft ?? { text: $("text").value, media: chosen } });
+  $("told").textContent = say("editing");
+  $("text").focus();
+}
+
+function endEdit() {
+  compose(editing.draft);
   $("text").focus();
 }
 
 function retry(turn) {
   if (running || !turns.includes(turn) || !numbersAreGood()) return;
+  const index = turns.indexOf(turn);
+  const later = turns.slice(index + 1).filter((one) => one.role === "model").length;
+  const button = turn.acts.firstChild;
+  if (later && sure !== button) return makeSure(button, later);
   trouble("");
-  cutAt(turns.indexOf(turn));
+  cutAt(index);
+  if (editing && !turns.includes(editing.turn)) compose(editing.draft);
   answer();
+}
+
+/** Let a button say what its next press drops, for a while. */
+function makeSure(button, later) {
+  sure = button;
+  button.textContent = $("told").textContent = say("drop", { n: later });
+  setTimeout(() => {
+    if (sure === button) sure = null;
+    button.textContent = say("retry");
+  }, SOON);
 }
 
 /** What each medium cost, under its picture; the server tells them in order, without the oldest if the model's window dropped them. */
