@@ -81,6 +81,23 @@ def test_a_word_lights_all_its_boxes(canned: Canned, opened: Open) -> None:
         assert answer.locator("mark").evaluate_all(lit) == [True, True]
 
 
+@pytest.mark.parametrize("left", [5, 250])
+def test_a_label_stays_within_its_picture(canned: Canned, opened: Open, left: int) -> None:
+    """Of a box at either side: all of a name that fits is shown, and of a longer one the beginning."""
+    names = ("a person with a dog", "a person with a dog and a long coat and a hat on the head")
+    boxes = [{"ref": name, "kind": "box", "points": [[left, 9], [left + 60, 90]], "picture": 0} for name in names]
+    with opened(canned[0]) as page:
+        answer_with(page, stream({"text": CATS}, boxes=boxes))
+        ask(page, "Where are they?", MEDIA / "red-circle.png")
+        page.locator(".label").nth(1).wait_for()
+        picture = page.locator(".picture img").bounding_box()
+        for label in page.locator(".label").all():
+            box = label.bounding_box()
+            assert box["x"] >= picture["x"] and box["x"] + box["width"] <= picture["x"] + picture["width"] + 0.1
+        cut = "(all) => all.map((one) => one.scrollWidth > one.clientWidth)"
+        assert page.locator(".label").evaluate_all(cut) == [False, True]
+
+
 def test_thoughts_are_shown_and_a_turn_without_words_is_told_of(canned: Canned, opened: Open) -> None:
     url, _ = canned
     with opened(url) as page:

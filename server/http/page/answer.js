@@ -120,7 +120,10 @@ function drawBox(holder, image, box, mark, turn) {
   svg.append(group);
   const label = box.ref && make("span", { class: "label" }, box.ref);
   if (label) {
-    label.style.left = `${(100 * Math.min(...points.map((p) => p[0]))) / width}%`;
+    const xs = points.map((p) => (100 * p[0]) / width);
+    const [left, right] = [Math.min(...xs), 100 - Math.max(...xs)];
+    label.style[right < left ? "right" : "left"] = `${Math.min(left, right)}%`; // there is more room on its other side
+    label.style.maxWidth = `${100 - Math.min(left, right)}%`;
     label.style.top = `${(100 * Math.min(...points.map((p) => p[1]))) / height}%`;
     holder.append(label);
   }
