@@ -90,6 +90,17 @@ def test_retry_of_an_early_answer_asks_before_it_drops_later_ones(canned: Canned
         assert page.locator("#turns > li").count() == 2 and len(asked) == 4
 
 
+def test_send_takes_the_voice_along_that_is_being_recorded(canned: Canned, opened: Open) -> None:
+    url, asked = canned
+    with opened(url, permissions=["microphone"]) as page:
+        page.locator("#record").click()
+        page.locator("#record", has_text="Stop recording").wait_for()
+        page.wait_for_timeout(300)
+        ask(page, "What do I say?")
+        assert [next(iter(part)) for part in asked[0]["inputs"]] == ["audio", "text"] and len(asked) == 1
+        assert page.inner_text("#record") == "Record" and page.locator("#chosen li").count() == 0
+
+
 def test_a_file_that_went_away_is_named(canned: Canned, opened: Open, tmp_path: Path) -> None:
     """It was no fault of the server, and nothing was sent. What else there is can be asked without it."""
     url, asked = canned

@@ -105,6 +105,7 @@ function release() {
 
 let recorder = null;
 let permitting = false; // the browser asks whether it may
+let thenSend = false; // the question waits for the end of the recording
 
 async function record() {
   if (recorder) return recorder.stop();
@@ -123,12 +124,14 @@ async function record() {
 
 function startRecording(sound) {
   const parts = [];
+  thenSend = false;
   recorder = new MediaRecorder(sound);
   recorder.ondataavailable = (event) => parts.push(event.data);
   recorder.onstop = () => {
     const type = recorder.mimeType.split(";")[0];
     endRecording(sound);
     choose([new File(parts, `voice.${type.split("/")[1] ?? "webm"}`, { type: type.replace("video/", "audio/") })]);
+    if (thenSend && !running) send();
   };
   recorder.start();
   showRecord();

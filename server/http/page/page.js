@@ -64,8 +64,15 @@ function parameters() {
   return found;
 }
 
+/** Ask what the form holds, with the voice that is being recorded. */
 function ask() {
   if (running) return;
+  if (!recorder) return send();
+  thenSend = true;
+  recorder.stop();
+}
+
+function send() {
   const text = $("text").value.trim();
   if ((!text && !chosen.length) || !numbersAreGood()) return;
   trouble("");
@@ -191,7 +198,7 @@ async function takeSample(sample) {
   chosen = [];
   choose([new File([blob], sample.file, { type: sample.type, lastModified: 0 })]);
   $("text").value = sample[language];
-  ask();
+  send();
 }
 
 /** What can be added, and the samples of it. */
