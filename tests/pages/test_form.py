@@ -188,3 +188,34 @@ def test_many_pictures_leave_the_chat_in_view(canned: Canned, opened: Open) -> N
         page.set_input_files("#files", [MEDIA / "shapes.png"] * 20)
         page.locator("#chosen li").nth(19).wait_for(state="attached")
         assert page.locator("#ask").bounding_box()["height"] < 0.75 * 640
+
+
+def test_the_language_stays_that_was_chosen(canned: Canned, opened: Open) -> None:
+    """In this tab, at the page's next loading."""
+    with opened(canned[0]) as page:
+        page.locator("#language").click()
+        page.reload()
+        assert page.inner_text("#send") == "发送"
+        page.locator("#language").click()
+        page.reload()
+        assert page.inner_text("#send") == "Send"
+
+
+FORBIDDEN = """
+    Object.defineProperty(window, "sessionStorage", {get() { throw new DOMException("no", "SecurityError"); }});
+"""
+
+
+def test_a_browser_that_keeps_nothing_can_ask(canned: Canned, opened: Open) -> None:
+    """By an address with a name and a password, as some proxies want it: no script may ask that one."""
+    url, asked = canned
+    named = url.replace("http://", "http://me:secret@")
+    with opened(url, script=FORBIDDEN, expected=("asked http://me:secret@",)) as page:
+        page.goto(named)
+        page.locator("#model", has_text="canned").wait_for()
+        answer = ask(page, "Hello")
+        assert len(asked) == 1 and answer.locator(".wrong").count() == 0
+        answer.get_by_role("button", name="curl").click()
+        assert f"'{url}chat'" in page.locator(".code").inner_text()
+        page.locator("#language").click()
+        assert page.inner_text("#send") == "发送"

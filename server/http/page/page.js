@@ -18,8 +18,6 @@ let taken = null; // the kinds that the served model takes, once it is known
 let again = 0; // the timer of the next question for the model
 let running = null; // the AbortController of the answer that is being written
 
-const at = (path) => new URL(path, document.baseURI).href;
-
 // ---- the end in view ----
 
 let follows = false; // whoever looks at the end goes on to see it
@@ -272,7 +270,7 @@ $("fresh").addEventListener("click", () => {
   trouble("");
   $("text").focus();
 });
-$("language").addEventListener("click", () => { language = language === "zh" ? "en" : "zh"; speakAll(); readModel(); });
+$("language").addEventListener("click", () => { changeLanguage(); readModel(); });
 addEventListener("beforeunload", (event) => { if (turns.length) { event.preventDefault(); event.returnValue = true; } });
 document.addEventListener("paste", (event) => { if (pastesFiles(event.clipboardData)) { event.preventDefault(); choose(event.clipboardData.files); } });
 for (const name of ["dragover", "dragenter"]) document.addEventListener(name, (event) => { if (dragsFiles(event)) $("ask").classList.add("over"); });

@@ -237,7 +237,7 @@ function trouble(text) {
 
 /** A response that is good, or null once it was said why not. */
 async function ask(path) {
-  const response = await fetch(new URL(path, document.baseURI), {
+  const response = await fetch(at(path), {
     headers: withKey(), cache: "no-store", signal: AbortSignal.timeout(10_000),
   });
   if (response.ok) return response;
@@ -282,7 +282,7 @@ function speakAll() {
   draw();
 }
 
-$("language").addEventListener("click", () => { language = language === "zh" ? "en" : "zh"; speakAll(); });
+$("language").addEventListener("click", changeLanguage);
 $("to-chat").addEventListener("click", () => { // back to the tab of the chat that this page was opened from, where it stands still
   if (window.opener?.location.pathname === new URL($("to-chat").href).pathname) close();
 });

@@ -165,7 +165,7 @@ function showCosts(turn) {
 async function copyAs(name, turn, place) {
   const { parameters: sampling, system } = turn.settings;
   const body = (medium) => bodyOf(turn.asked, sampling, system, medium);
-  const program = PROGRAMS[name](at("chat"), sessionStorage.getItem(KEY), body);
+  const program = PROGRAMS[name](at("chat"), storage.getItem(KEY), body);
   try {
     await navigator.clipboard.writeText(program);
     place.replaceChildren(make("p", { class: "quiet", role: "status" }, say("copied")), make("pre", { class: "code", tabindex: "0" }, program));

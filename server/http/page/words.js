@@ -1,6 +1,9 @@
 "use strict";
 // What the pages say, in two languages; the browser's first one chooses, and a button changes it.
 
+const KEY = "pixelferry-key"; // in the storage of this tab
+const LANGUAGE = "pixelferry-language";
+
 const WORDS = {
   en: {
     status: "Status", chat: "Chat", fresh: "New chat", welcome: "Show it something, and ask.",
@@ -62,7 +65,31 @@ const WORDS = {
   },
 };
 
-let language = (navigator.language || "en").toLowerCase().startsWith("zh") ? "zh" : "en";
+/** What this tab keeps, or this page alone where the browser forbids to keep anything. */
+const storage = (() => {
+  try {
+    sessionStorage.getItem(KEY);
+    return sessionStorage;
+  } catch {
+    const own = new Map();
+    return { getItem: (name) => own.get(name) ?? null, setItem: (name, value) => own.set(name, value) };
+  }
+})();
+
+let language = storage.getItem(LANGUAGE) ?? ((navigator.language || "en").toLowerCase().startsWith("zh") ? "zh" : "en");
+
+function changeLanguage() {
+  language = language === "zh" ? "en" : "zh";
+  storage.setItem(LANGUAGE, language);
+  speakAll();
+}
+
+/** A path of this server. A name and password in the page's own address are left out: a browser asks no such address. */
+function at(path) {
+  const url = new URL(path, document.baseURI);
+  url.username = url.password = "";
+  return url.href;
+}
 
 function say(word, values = {}) {
   return WORDS[language][word].replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
@@ -88,22 +115,20 @@ function make(tag, attributes = {}, ...children) {
   return one;
 }
 
-const KEY = "pixelferry-key"; // in the storage of this tab
-
 function withKey(headers = {}) {
-  const key = sessionStorage.getItem(KEY);
+  const key = storage.getItem(KEY);
   return key ? { ...headers, Authorization: `Bearer ${key}` } : headers;
 }
 
 /** Say that the server asked for a key and show the field for it; `then` runs when there is one that a header can hold. */
 function askForKey(then) {
   const field = document.getElementById("key");
-  trouble(say(sessionStorage.getItem(KEY) ? "wrongKey" : "needsKey"));
+  trouble(say(storage.getItem(KEY) ? "wrongKey" : "needsKey"));
   document.getElementById("keys").hidden = false;
   document.getElementById("take-key").onclick = () => {
     const key = field.value.trim();
     if (!/^[!-~]+$/.test(key)) return trouble(say("noKey"));
-    sessionStorage.setItem(KEY, key);
+    storage.setItem(KEY, key);
     document.getElementById("keys").hidden = true;
     then();
   };
