@@ -83,7 +83,10 @@ class Front:
         config = load_config(options.server).http
         hosts = None if options.allowed_hosts == "any" else frozenset((*options.allowed_hosts, *config.allowed_hosts))
         self._ingress = Ingress(
-            HandledReplicas(replicas), config, hosts=hosts, pages=page_answers() if config.page == "on" else {}
+            HandledReplicas(replicas),
+            config,
+            hosts=hosts,
+            pages=page_answers(config.root_path) if config.page == "on" else {},
         )
 
     async def __call__(self, request: Request) -> Response:

@@ -84,7 +84,7 @@ def create_app(
     add_text_routes(app, requests)
     add_model_routes(app, requests)
     if page:
-        add_pages(app)
+        add_pages(app, root_path)
     return app
 
 
@@ -103,7 +103,7 @@ def create_waiting_app(
 
     add_probe_routes(app, lambda: progress.state, metrics_page, int, version, metrics.errors)
     if page:
-        add_pages(app)
+        add_pages(app, root_path)
 
     async def later(request: Request, _: Exception) -> Response:
         state, error = progress.state

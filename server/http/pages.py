@@ -5,7 +5,7 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 FILES = Path(__file__).resolve().parent / "page"
 NAMES = {"/": "index.html", "/status": "status.html"}  # other paths are a file's own name
@@ -27,19 +27,23 @@ HEADERS = {
 }  # fmt: skip
 
 
-def page_answers() -> Mapping[str, Response]:
-    """The answer of each path. They hold nothing of this server, so they are given without a key, too."""
-    return {path: _file(FILES / NAMES.get(path, path[1:])) for path in PATHS}
+def page_answers(root_path: str | None = None) -> Mapping[str, Response]:
+    """The answer of each path. They hold nothing of this server, so they are given without a key, too.
+
+    root_path: what a proxy leaves in front of a path; without a slash behind it, it leads to the page.
+    """
+    files = {path: _file(FILES / NAMES.get(path, path[1:])) for path in PATHS}
+    return files if root_path is None else {**files, root_path: RedirectResponse(f"{root_path}/")}
 
 
-def add_pages(app: Starlette) -> None:
+def add_pages(app: Starlette, root_path: str | None) -> None:
     """A route for each file."""
-    files = page_answers()
+    answers = page_answers(root_path)
 
     async def page(request: Request) -> Response:
-        return files[request.scope["route"].path]
+        return answers[request.scope["route"].path]
 
-    for path in sorted(PATHS):
+    for path in sorted(answers):
         app.add_route(path, page, methods=["GET", "HEAD"])
 
 

@@ -73,6 +73,7 @@ class RequestMiddleware:
         self._keys = keys
         self._hosts = None if hosts is None else LOCAL.union(hosts)
         self._prefix = root_path
+        self._pages = PATHS if root_path is None else PATHS | {root_path}  # they are open
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,7 +133,7 @@ class RequestMiddleware:
             if is_open:
                 return None
             # A browser asks by OPTIONS whether it may send a key: no route runs for it.
-            if self._keys is not None and scope["method"] != "OPTIONS" and scope["path"] not in PATHS:
+            if self._keys is not None and scope["method"] != "OPTIONS" and scope["path"] not in self._pages:
                 key, limits = check_key(head.authorizations, self._keys), self._keys.limits
                 answer.context.key = key.digest.hex()
                 client = f"key {answer.context.key}"

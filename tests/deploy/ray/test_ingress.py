@@ -259,7 +259,8 @@ def test_the_last_errors_are_those_of_all_the_newest_first() -> None:
 
 
 def test_pages_are_open_and_need_no_replica() -> None:
-    pages = page_answers()
+    pages = page_answers("/llm")
+    assert run(FakeReplicas(), exchange=Exchange("/llm", "GET"), pages=pages).headers[b"location"] == b"/llm/"
     for path in ("/status", "/status.js", "/"):
         exchange = run(FakeReplicas(), exchange=Exchange(path, "GET"), pages=pages)
         assert (exchange.status, exchange.body) == (200, pages[path].body)

@@ -55,6 +55,19 @@ async def test_pages_can_be_turned_off() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_path_without_its_last_slash_leads_to_the_page() -> None:
+    """Whose files have relative addresses. Nothing else is there."""
+    keys = ApiKeys((digest_of("sk-geheim"),), None)
+    async with client(keys=keys, root_path="/llm") as http:
+        answer = await http.get("/llm")
+        assert (answer.status_code, answer.headers["location"]) == (307, "/llm/")
+        assert (await http.get("/llm/")).content == (FILES / "index.html").read_bytes()
+        assert (await http.post("/llm")).status_code == 405 and (await http.get("/llmx")).status_code == 401
+    async with client(page=False, root_path="/llm") as http:
+        assert (await http.get("/llm")).status_code == 404
+
+
+@pytest.mark.anyio
 async def test_pages_are_there_while_a_model_is_downloaded() -> None:
     for page in (True, False):
         app = behind_guard(create_waiting_app(DownloadProgress(), Metrics("tiny", "1"), bodies(), "1", page=page))
