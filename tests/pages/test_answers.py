@@ -58,6 +58,7 @@ def test_regions_of_an_answer_that_broke_off_are_text(canned: Canned, opened: Op
         answer_with(page, f"data: {json.dumps({'text': CATS})}\n\n")
         answer = ask(page, "Where are they?", MEDIA / "red-circle.png")
         assert said(answer) == CATS and "broke off" in answer.locator(".wrong").inner_text()
+        assert "first token after 0." in answer.locator(".facts").inner_text()
         page.locator("#language").click()
         assert said(answer) == CATS
 
@@ -130,6 +131,26 @@ def test_a_fault_of_the_server_tells_the_requests_id_once(canned: Canned, opened
         for n in (1, 2):
             told = ask(page, "Hello", n=n).locator(".wrong").inner_text()
             assert told == f"the engine ended (request: {ID})"
+
+
+def test_a_gateways_word_is_told(canned: Canned, opened: Open) -> None:
+    with opened(canned[0], expected=("502",)) as page:
+        page.route("**/chat", lambda route: route.fulfill(status=502, json={"error": "Bad gateway"}))
+        assert ask(page, "Hello").locator(".wrong").inner_text() == "Bad gateway"
+
+
+def test_a_server_that_comes_back_may_serve_another_model(canned: Canned, opened: Open) -> None:
+    other = {"data": [{"id": "other", "architecture": {"input_modalities": ["text"]}}]}
+    with opened(canned[0], expected=("ERR_",)) as page:
+        page.locator("#samples button").first.wait_for()
+        assert page.inner_text("#welcome h2") == "Show it something, and ask."
+        page.route("**/v1/models", lambda route: route.fulfill(json=other))
+        page.route("**/chat", lambda route: route.abort())
+        assert "cannot be reached" in ask(page, "Hello").locator(".wrong").inner_text()
+        page.locator("#model", has_text="other").wait_for()
+        assert page.locator("#add").is_hidden()
+        page.locator("#fresh").click()
+        assert page.inner_text("#welcome h2") == "Ask something.", "there is nothing to show it"
 
 
 def test_costs_stand_under_the_pictures_that_the_window_kept(canned: Canned, opened: Open) -> None:

@@ -190,6 +190,16 @@ def test_many_pictures_leave_the_chat_in_view(canned: Canned, opened: Open) -> N
         assert page.locator("#ask").bounding_box()["height"] < 0.75 * 640
 
 
+def test_send_by_key_keeps_the_focus(canned: Canned, opened: Open) -> None:
+    with opened(canned[0]) as page:
+        page.fill("#text", "Hello")
+        page.focus("#send")
+        page.keyboard.press("Enter")
+        ended(page)
+        page.wait_for_timeout(100)
+        assert page.evaluate("() => document.activeElement.id") == "send"
+
+
 def test_the_language_stays_that_was_chosen(canned: Canned, opened: Open) -> None:
     """In this tab, at the page's next loading."""
     with opened(canned[0]) as page:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.pages.canned import Canned
 from tests.pages.conftest import Open
-from tests.pages.steps import MEDIA
+from tests.pages.steps import MEDIA, ended
 
 pytestmark = pytest.mark.pages
 
@@ -26,3 +26,27 @@ def test_a_low_window_holds_the_form(canned: Canned, opened: Open) -> None:
         assert page.locator("#ask").bounding_box()["height"] <= 300 and in_view(page, "#send")
         page.locator("#send").click()
         assert in_view(page, "#trouble") and in_view(page, "#top_k"), "the sentence, and the field that it speaks of"
+
+
+def test_enter_starts_a_line_on_a_phone(canned: Canned, opened: Open) -> None:
+    """Its keyboard has no Shift+Enter."""
+    url, asked = canned
+    with opened(url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True) as page:
+        assert page.get_attribute("#text", "placeholder") == "Ask something."
+        page.fill("#text", "One")
+        page.keyboard.press("Enter")
+        page.keyboard.type("Two")
+        assert not asked
+        page.locator("#send").tap()
+        ended(page)
+        assert asked[0]["inputs"] == [{"text": "One\nTwo"}]
+
+
+def test_with_reduced_motion_an_answer_is_waited_for_in_sight(canned: Canned, opened: Open) -> None:
+    with opened(canned[0], reduced_motion="reduce") as page:
+        page.route("**/chat", lambda route: None)
+        page.fill("#text", "Hello")
+        page.keyboard.press("Enter")
+        page.locator(".waiting").wait_for(state="attached")
+        style = "(one) => [getComputedStyle(one, '::after').content, getComputedStyle(one, '::after').animationName]"
+        assert page.locator(".waiting").evaluate(style) == ['"▍"', "none"]

@@ -12,6 +12,7 @@ const SAMPLES = [
 ];
 const SIGNS = { video: "▶", audio: "♪" };
 const AGAIN = 3000; // milliseconds
+const BY_TOUCH = matchMedia("(pointer: coarse)").matches; // its keyboard has no Shift+Enter: Enter starts a line
 const NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "seed"]; // fields of parameters
 
 let taken = null; // the kinds that the served model takes, once it is known
@@ -84,7 +85,7 @@ function send() {
 
 /** The sentence of an error as the server told it, with its field and, where `id` is given, the request's. */
 function sentence(error, id, wait) {
-  const message = error.message.replace(/ \(request \w+\)$/, ""); // a server's own fault has it in the sentence
+  const message = (error.message ?? String(error)).replace(/ \(request \w+\)$/, ""); // a server's own fault has it in the sentence
   const facts = [];
   if (error.param) facts.push(`${say("field")}: ${error.param}`);
   if (id) facts.push(`${say("request")}: ${id}`);
@@ -102,7 +103,7 @@ async function answer() {
   turn.text.classList.add("waiting");
   running = new AbortController();
   $("stop").hidden = false;
-  $("send").disabled = true;
+  $("send").setAttribute("aria-disabled", "true"); // a disabled one would lose the focus
   if (!$("ask").contains(document.activeElement)) $("stop").focus({ preventScroll: true }); // Retry and samples go from under it
   toEnd();
   try {
@@ -117,18 +118,24 @@ async function answer() {
   } catch (error) {
     if (error.name === "AbortError") turn.finish = "stopped";
     else if (error instanceof UnreadFile) turn.error = say("unread", { name: error.message });
-    else turn.error = turn.first ? say("broke") : say("gone");
+    else turn.error = lost(turn.first ? "broke" : "gone");
   }
   turn.ended = true;
   running = null;
   const leaves = document.activeElement === $("stop");
   $("stop").hidden = true;
-  $("send").disabled = false;
+  $("send").removeAttribute("aria-disabled");
   if (!turn.item.isConnected) return; // it was taken away
   showCosts(turn);
   endModel(turn);
   if (leaves) turn.acts.firstChild.focus({ preventScroll: true });
   $("told").textContent = turn.error ?? `${say("answered")} ${turn.text.textContent.slice(0, 2000)}`;
+}
+
+/** What is told of a server that went away. Once it is there again it may serve another model. */
+function lost(word) {
+  readModel();
+  return say(word);
 }
 
 async function refused(response, turn) {
@@ -152,7 +159,7 @@ async function stream(response, turn) {
       else if (line.startsWith("data: ")) whole = heard(JSON.parse(line.slice(6)), turn, response) || whole;
     }
   }
-  if (!whole) turn.error ??= say("broke");
+  if (!whole) turn.error ??= lost("broke");
 }
 
 /** One event of a stream; true: it is an error, which ends it. */
@@ -204,6 +211,7 @@ function showSamples() {
   const kinds = KINDS.filter((kind) => taken?.has(kind));
   $("add").hidden = $("how").hidden = kinds.length === 0;
   $("how").textContent = say("how", { kinds: new Intl.ListFormat(language).format(kinds.map((kind) => say(kind))) });
+  $("welcome").firstElementChild.textContent = say(kinds.length || !taken ? "welcome" : "welcomeText");
   $("files").accept = kinds.map((kind) => `${kind}/*`).join(",");
   $("samples").replaceChildren(...SAMPLES.filter((one) => kinds.includes(one.type.split("/")[0])).map((sample) => {
     const kind = sample.type.split("/")[0];
@@ -239,7 +247,7 @@ async function readModel() {
 
 function speakAll() {
   speak();
-  $("text").placeholder = say("ask");
+  $("text").placeholder = say(BY_TOUCH ? "welcomeText" : "ask");
   showRecord();
   for (const turn of turns) if (turn.role === "user") drawUser(turn);
   for (const turn of turns) if (turn.role === "model" && turn.ended) { turn.drawn = []; drawModel(turn); }
@@ -252,7 +260,7 @@ const composes = (event) => event.isComposing || event.keyCode === 229;
 
 $("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
 $("text").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !composes(event)) { event.preventDefault(); ask(); }
+  if (event.key === "Enter" && !event.shiftKey && !BY_TOUCH && !composes(event)) { event.preventDefault(); ask(); }
 });
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || composes(event)) return;
@@ -276,6 +284,6 @@ document.addEventListener("paste", (event) => { if (pastesFiles(event.clipboardD
 for (const name of ["dragover", "dragenter"]) document.addEventListener(name, (event) => { if (dragsFiles(event)) $("ask").classList.add("over"); });
 document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) $("ask").classList.remove("over"); });
 document.addEventListener("drop", (event) => { $("ask").classList.remove("over"); if (dragsFiles(event)) choose(event.dataTransfer.files); });
-$("text").placeholder = say("ask");
+$("text").placeholder = say(BY_TOUCH ? "welcomeText" : "ask");
 speak();
 readModel();

@@ -50,13 +50,16 @@ function endModel(turn) {
   turn.writer.end(turn.boxes);
   turn.text.classList.remove("waiting");
   const facts = [];
+  const first = ((turn.first - turn.begun) / 1000).toFixed(2);
   if (turn.usage) {
     const { prompt_tokens: prompt, completion_tokens: written, prompt_tokens_details: details } = turn.usage;
     const spent = turn.usage.timings?.decode; // as the server saw it: a busy browser reads many tokens at once
     facts.push(say("facts", {
-      prompt, written, cached: details?.cached_tokens ?? 0, first: ((turn.first - turn.begun) / 1000).toFixed(2),
+      prompt, written, cached: details?.cached_tokens ?? 0, first,
       rate: written > 1 && spent > 0 ? ((written - 1) / spent).toFixed(1) : "–",
     }));
+  } else if (turn.first) {
+    facts.push(say("first", { first }));
   }
   if (turn.finish === "length") facts.push(say("length"));
   if (turn.finish === "stopped") facts.push(say("stopped"));

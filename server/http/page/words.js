@@ -6,7 +6,7 @@ const LANGUAGE = "pixelferry-language";
 
 const WORDS = {
   en: {
-    status: "Status", chat: "Chat", fresh: "New chat", welcome: "Show it something, and ask.",
+    status: "Status", chat: "Chat", fresh: "New chat", welcome: "Show it something, and ask.", welcomeText: "Ask something.",
     how: "Drop, paste or add {kinds}, or take one of these:",
     question: "Your question", ask: "Ask something. Enter sends, Shift+Enter starts a new line.",
     add: "Add a file", record: "Record", recording: "Stop recording", parameters: "Parameters", stop: "Stop", send: "Send",
@@ -20,7 +20,7 @@ const WORDS = {
     notTaken: "{name}: this model does not take {kind}.", unknownKind: "{name}: this is no picture, clip or sound.",
     unread: "{name} can no longer be read, or is too large.",
     gone: "The server cannot be reached.", broke: "The answer broke off: the server ended the connection.",
-    stopped: "stopped", length: "cut at the limit of tokens", field: "field", request: "request", wait: "in {n} s again",
+    stopped: "stopped", first: "first token after {first} s", length: "cut at the limit of tokens", field: "field", request: "request", wait: "in {n} s again",
     facts: "{prompt} tokens read ({cached} from the cache), {written} written; first after {first} s, then {rate} a second",
     medium: "{tokens} tokens", sized: "seen as {width} × {height}", image: "pictures", video: "videos", audio: "sounds",
     noNumber: "{name}: this is no number.", noWhole: "{name}: whole numbers from -{most} to {most} only.",
@@ -35,7 +35,7 @@ const WORDS = {
     seconds: "{n} s", minutes: "{n} min", hours: "{n} h", off: "The server cannot be reached; trying again.",
   },
   zh: {
-    status: "状态", chat: "对话", fresh: "新对话", welcome: "给它看点什么，然后提问。",
+    status: "状态", chat: "对话", fresh: "新对话", welcome: "给它看点什么，然后提问。", welcomeText: "请提问。",
     how: "拖入、粘贴或添加{kinds}，或点一个例子：",
     question: "你的问题", ask: "请提问。回车发送，Shift+回车换行。",
     add: "添加文件", record: "录音", recording: "停止录音", parameters: "参数", stop: "停止", send: "发送",
@@ -49,7 +49,7 @@ const WORDS = {
     notTaken: "{name}：此模型不接受{kind}。", unknownKind: "{name}：这不是图片、视频或声音。",
     unread: "{name} 已无法读取，或太大。",
     gone: "无法连接服务器。", broke: "回答中断：服务器关闭了连接。",
-    stopped: "已停止", length: "到达长度上限", field: "字段", request: "请求", wait: "{n} 秒后可重试",
+    stopped: "已停止", first: "{first} 秒后出现第一个 token", length: "到达长度上限", field: "字段", request: "请求", wait: "{n} 秒后可重试",
     facts: "读入 {prompt} 个 token（缓存 {cached}），写出 {written} 个；{first} 秒后出现第一个，之后每秒 {rate} 个",
     medium: "{tokens} 个 token", sized: "看到的尺寸 {width} × {height}", image: "图片", video: "视频", audio: "声音",
     noNumber: "{name}：这不是数字。", noWhole: "{name}：只能是 -{most} 到 {most} 之间的整数。",
