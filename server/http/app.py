@@ -67,24 +67,20 @@ def create_app(
     """The ASGI application. `bodies` counts the bytes of request bodies that are held; without `keys` all may ask.
 
     version: of Pixelferry; origins: of web pages whose scripts may read the answers, "*" for all; hosts: by which
-    clients may call this server, beside the names of this machine for itself, None for all; page: whether there are
-    pages for a browser.
+    clients may call it, beside the names of this machine for itself, None for all; page: with those of a browser.
     """
     app = _bare_app(
-        service.metrics, bodies, version, root_path, traces=service.traces, keys=keys, hosts=hosts, origins=origins
-    )
+        service.metrics, bodies, version, root_path, page, traces=service.traces, keys=keys, hosts=hosts,
+        origins=origins,
+    )  # fmt: skip
     requests = RequestReader(service, version)
     add_chat_routes(app, requests)
-    metrics, admission = MetricsPage(service, bodies), service.admission
-    add_probe_routes(
-        app, partial(readiness, service), metrics.made, lambda: admission.n_active, version, service.metrics.errors
-    )
+    page_made, admission, errors_seen = MetricsPage(service, bodies).made, service.admission, service.metrics.errors
+    add_probe_routes(app, partial(readiness, service), page_made, lambda: admission.n_active, version, errors_seen)
     add_message_routes(app, requests)
     add_transcription_route(app, requests, origins)
     add_text_routes(app, requests)
     add_model_routes(app, requests)
-    if page:
-        add_pages(app, root_path)
     return app
 
 
@@ -96,14 +92,12 @@ def create_waiting_app(
 
     root_path, page, options: as create_app takes them.
     """
-    app = _bare_app(metrics, bodies, version, root_path, **options)
+    app = _bare_app(metrics, bodies, version, root_path, page, **options)
 
     async def metrics_page() -> bytes:
         return metrics.render()
 
     add_probe_routes(app, lambda: progress.state, metrics_page, int, version, metrics.errors)
-    if page:
-        add_pages(app, root_path)
 
     async def later(request: Request, _: Exception) -> Response:
         state, error = progress.state
@@ -114,13 +108,17 @@ def create_waiting_app(
     return app
 
 
-def _bare_app(metrics: Metrics, bodies: BodyBudget, version: str, root_path: str | None, **options: Any) -> Starlette:
-    """Without a route but those of its document; options: the middleware's."""
+def _bare_app(
+    metrics: Metrics, bodies: BodyBudget, version: str, root_path: str | None, page: bool, **options: Any
+) -> Starlette:  # fmt: skip
+    """Without a route but those of its document and its pages; options: the middleware's."""
     app = Starlette()
     app.router.redirect_slashes = False
     errors.install(app)
     app.add_middleware(RequestMiddleware, metrics=metrics, bodies=bodies, root_path=root_path, **options)
     add_document_routes(app, version, root_path)
+    if page:
+        add_pages(app, root_path)
     return app
 
 

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -93,7 +94,8 @@ def clip(kind: str, pictures: str, sound: str) -> bytes:
     """Three pictures and a silence."""
     sink = io.BytesIO()
     with av.open(sink, "w", format=kind) as out:
-        video, audio = out.add_stream(pictures, rate=5), out.add_stream(sound, rate=48000)
+        streams: list[Any] = [out.add_stream(pictures, rate=5), out.add_stream(sound, rate=48000)]
+        video, audio = streams
         video.width = video.height = 64
         video.pix_fmt, audio.layout = "yuv420p", "mono"
         for _ in range(3):
@@ -101,7 +103,7 @@ def clip(kind: str, pictures: str, sound: str) -> bytes:
         silence = av.AudioFrame.from_ndarray(np.zeros((1, 19200), np.int16), format="s16", layout="mono")
         silence.sample_rate = 48000
         out.mux(audio.encode(silence))
-        for stream in (video, audio):
+        for stream in streams:
             out.mux(stream.encode(None))
     return sink.getvalue()
 
