@@ -22,6 +22,7 @@ from model.engine.kv_blocks import CacheSize
 from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
 from model.engine.ranks.link import CaptureMessage, FreeMessage, RankLink, refused_anywhere
+from model.engine.sampling.logits_processors import BITS
 from model.engine.sampling.sampler import NOT_FINITE, sample, score, scored_tokens, tokens_of
 from model.engine.scheduling.step_budget import step_tokens
 from model.engine.sequence import Key, StoreKey
@@ -71,7 +72,7 @@ class Runner:
         width = -(-size.max_model_len // size.block_size)
         self.packer = Packer(streams, _packed_bytes(step_tokens(config), self._max_rows, width))
         self._mask_packer = Packer(streams, 0)
-        self._bits = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8, device=model.device)
+        self._bits = torch.tensor(BITS, device=model.device) if streams.behind else torch.tensor(BITS[:8]).byte()
         self.embeddings = EmbeddingStore[StoreKey](streams)
         self._link = link
         self._leads = link is None or link.rank == 0
@@ -217,7 +218,7 @@ class Runner:
         batch.write_masks(host)
         (masks,) = packing.send()
         assert masks is not None
-        return masks.view(torch.uint8), self._bits
+        return masks, self._bits
 
     def _media(self, batch: Batch, failed: Collection[StoreKey]) -> Tensor | None:
         """[M, media_width]; rows of media that failed in this step are 0: nothing that comes of them is given out."""

@@ -1,6 +1,6 @@
 """Which of torch's own operators a piece of code runs, and which of them an NPU computes otherwise."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,6 +38,34 @@ class _Recorder(TorchDispatchMode):
         if not views and not name.startswith(_NO_LAUNCH):
             self.names.append(name)
         return func(*args, **(kwargs or {}))
+
+
+class _Dtypes(TorchDispatchMode):
+    """Composites are left whole, for a device may have a kernel of its own for them."""
+
+    def __init__(self, wanted: Collection[str], found: list[tuple[str, frozenset[torch.dtype]]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._wanted, self._found = wanted, found
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as above
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        there = [x.dtype for x in args if isinstance(x, torch.Tensor) and x.device.type != "cpu"]
+        if there and func._schema.name in self._wanted:
+            self._found.append((func._schema.name, frozenset(there)))
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def dtypes_given(*names: str) -> Iterator[list[tuple[str, frozenset[torch.dtype]]]]:
+    """To operators of these names on a device: one entry a call, in order."""
+    found: list[tuple[str, frozenset[torch.dtype]]] = []
+    with _Dtypes(names, found):
+        yield found
 
 
 @contextmanager

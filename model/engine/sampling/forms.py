@@ -6,13 +6,13 @@ import numpy as np
 from llguidance import LLExecutor, LLMatcher
 
 from model.engine.plan import FailureCode, RequestError
+from model.engine.sampling.logits_processors import BITS
 from tokenization.chat.grammar import CompiledGrammar
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
 from tokenization.text.tokenizer import Tokenizer
 
 MOST_THREADS = 4  # that fill the masks of one step
 CODE: FailureCode = "structured_output"
-_BITS = (np.uint32(1) << np.arange(32, dtype=np.uint32)).view(np.int32)
 
 
 class Forms:
@@ -56,7 +56,7 @@ class Forms:
                 row[:] = 0
             elif raw.item(i, end >> 5) >> (end & 31) & 1:
                 for token in form.ends:
-                    row[token >> 5] |= _BITS[token & 31]
+                    row[token >> 5] |= BITS[token & 31]
 
 
 class AnswerForm:

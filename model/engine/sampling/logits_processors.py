@@ -4,12 +4,14 @@ Order and rules are those of transformers' logits processors; OpenAI's penalties
 rows ask for comes as arrays of places in the logits of the whole batch (model/engine/sampling/rows.py).
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from model.staging.layout import SamplingArrays
 
-_MASKS = 32  # rows whose bits are unpacked at once: as many bytes as ids
+BITS = (np.uint32(1) << np.arange(32, dtype=np.uint32)).view(np.int32)  # of a mask's word, by id; the last is its sign
+_MASKS = 32  # rows whose bits are unpacked at once: as many bytes as their logits have
 
 
 def apply_rules(
@@ -22,8 +24,9 @@ def apply_rules(
 
     banned: ids that are for no row, int64 [n]; or float32 [vocab] with -inf at those and 0 elsewhere, which a device
     adds in place where it would fill them by a copy of all logits.
-    masks: uint8 [n, bytes] for the rows `arrays.masked`, or for all, where bit i of a row says whether id i may be
-    drawn; and what the bits of a byte count, uint8 [8].
+    masks: int32 [n, words] for the rows `arrays.masked`, or for all, where bit i of a row says whether id i may be
+    drawn; and BITS, int32 [32], or its first eight as uint8 [8]. Then bytes are compared in the place of words: less
+    for a CPU, and what an NPU leaves to its slow processor (docs/npu.md).
     """
     flat = logits.view(-1)
     if arrays.biased is not None and arrays.bias is not None:
@@ -49,9 +52,9 @@ def apply_rules(
 
 
 def _mask(logits: Tensor, masks: Tensor, bits: Tensor, rows: Tensor | None, first: int) -> None:
-    """masks: uint8 [k, bytes] of `rows` from the first-th on, or of all rows."""
+    """masks: int32 [k, words] of `rows` from the first-th on, or of all rows."""
     n = len(masks)
-    left_out = masks[:, :, None].bitwise_and(bits).eq(0).view(n, -1)[:, : logits.shape[1]]
+    left_out = masks.view(bits.dtype)[:, :, None].bitwise_and(bits).eq(0).view(n, -1)[:, : logits.shape[1]]
     if rows is None:
         logits[first : first + n].masked_fill_(left_out, -torch.inf)
     else:

@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from llguidance.numpy import apply_token_bitmask_inplace
 
 from model.engine import engine as engines
 from model.engine.messages import FromEngine, StepDone
 from model.engine.sampling.forms import AnswerForm, Forms
-from model.engine.sampling.logits_processors import apply_rules
+from model.engine.sampling.logits_processors import BITS, apply_rules
 from model.net.multimodal import MultimodalLM
 from model.staging.layout import SamplingArrays
 from model.staging.packing import Packing
@@ -266,19 +267,34 @@ def test_masks_are_made_behind_the_launch_of_the_forward_pass(held: Held, monkey
     assert order[:2] == ["forward", "masks"] and order.count("masks") == order.count("forward")
 
 
-def test_bits_of_a_mask_are_ids(held: Held) -> None:
+BITS_OF = {"words": torch.tensor(BITS), "bytes": torch.tensor(BITS[:8]).byte()}
+
+
+@pytest.mark.parametrize("bits", BITS_OF.values(), ids=BITS_OF)
+def test_bits_of_a_mask_are_ids(bits: torch.Tensor) -> None:
     random = np.random.default_rng(0)
     for vocab in (64, 71, 1000):
         for rows in (None, [1, 3]):
-            n = 70 if rows is None else len(rows)
-            allowed = random.random((n, -(-vocab // 32) * 32)) < 0.3
-            words = torch.from_numpy(np.packbits(allowed, axis=1, bitorder="little"))
+            chosen = list(range(70)) if rows is None else rows
+            allowed = random.random((len(chosen), -(-vocab // 32) * 32)) < 0.3
+            words = np.packbits(allowed, axis=1, bitorder="little").view(np.int32)
             logits = torch.randn(70 if rows is None else 5, vocab)
             expected = logits.clone()
-            chosen = list(range(70)) if rows is None else rows
-            for row, mask in zip(chosen, allowed, strict=True):
-                expected[row][~torch.from_numpy(mask[:vocab])] = -torch.inf
-            bits = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8)
+            theirs = expected[chosen].numpy()
+            apply_token_bitmask_inplace(theirs, words)
+            expected[chosen] = torch.from_numpy(theirs)
             masked = None if rows is None else torch.tensor(rows)
-            apply_rules(logits, SamplingArrays(masked=masked), None, (words, bits))
+            apply_rules(logits, SamplingArrays(masked=masked), None, (torch.from_numpy(words), bits))
             assert torch.equal(logits, expected)
+
+
+@pytest.mark.parametrize("ids", [[0], [15], [31], [32], [0, 31], [63, 70], []], ids=str)
+@pytest.mark.parametrize("bits", BITS_OF.values(), ids=BITS_OF)
+def test_the_ends_of_a_words_bits(bits: torch.Tensor, ids: list[int]) -> None:
+    """What is named stays as it was, and all else is cut; bit 31 is the sign of its word."""
+    words = torch.zeros(1, 3, dtype=torch.int32)
+    for i in ids:
+        words[0, i // 32] += -(2**31) if i % 32 == 31 else 2 ** (i % 32)
+    logits = torch.arange(71.0)[None]
+    apply_rules(logits, SamplingArrays(), None, (words, bits))
+    assert [x if x == i else None for i, x in enumerate(logits[0].tolist()) if x > -torch.inf] == ids

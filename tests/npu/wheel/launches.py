@@ -19,6 +19,7 @@ from model.engine.engine import Engine
 from model.engine.messages import SamplingParams
 from model.net.multimodal import MultimodalLM
 from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, engine_harness_at, picture
+from tests.npu.aten import dtypes_given
 from tests.npu.stub.counts import counted, launches
 from tests.npu.wheel.families import FAMILIES, requests_for
 from tests.npu.wheel.twins import BLOCK, load_on, open_npu, run_on
@@ -98,6 +99,15 @@ def count_families(npu: torch.device, root: Path) -> dict[str, Counter[str]]:
             run_on(model, path, root, requests_for(family), tokens=13)
         found[name] = counts
     return found
+
+
+def dtypes_of_forms(npu: torch.device, root: Path) -> tuple[Counter[str], list[tuple[str, frozenset[torch.dtype]]]]:
+    """Of answers of which some are held to a form: what the stub counted, and dtypes of what works on bits."""
+    path = write_qwen2_vl(root / "checkpoint")
+    model = load_on(path, npu, torch.bfloat16)
+    with counted() as counts, dtypes_given("aten::bitwise_and", "aten::__and__", "aten::eq") as found:
+        _decode(model, path, root, TOP_P, forms="bd")
+    return counts, found
 
 
 def _first_step(

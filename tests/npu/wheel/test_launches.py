@@ -15,6 +15,15 @@ pytestmark = pytest.mark.npu
 # F.gelu is the tanh approximation there; the second is attention outside model/ops/npu.py, the third
 # runs on the card's slow processor.
 FORBIDDEN = {"aclnnGelu", "aclnnFlashAttentionScore", "aclnnSearchSorted"}
+# Of a 910B and a 910_93, by CANN's bitwiseand.cpp and equal.cpp; where both are bool a LogicalAnd is launched.
+BITS_ON_AI_CORE = {torch.bool, torch.int16, torch.uint16, torch.int32, torch.int64}
+ON_AI_CORE = {
+    "aten::bitwise_and": BITS_ON_AI_CORE,
+    "aten::__and__": BITS_ON_AI_CORE,
+    "aten::eq": {
+        torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float32, torch.float16, torch.bfloat16,
+    },
+}  # fmt: skip
 # (copies to the device, copies from it, waits) of one step: nothing blocks, and the one wait is for the tokens. A
 # picture adds its pixels in and its embeddings out,
 # rows that are held to forms their masks.
@@ -50,6 +59,16 @@ def test_the_golden_list(steps: dict[str, Counter[str]], families: dict[str, Cou
 def test_nothing_forbidden_is_launched(steps: dict[str, Counter[str]], families: dict[str, Counter[str]]) -> None:
     for name, found in {**steps, **families}.items():
         assert not FORBIDDEN & set(found) and not found["aclop"], name
+
+
+def test_what_works_on_bits_runs_on_ai_core(npu: torch.device, tmp_path: Path) -> None:
+    """Every operand has a dtype that AI core takes; with another one the card's slow processor runs the operator."""
+    counts, found = measured.dtypes_of_forms(npu, tmp_path)
+    called = Counter(name for name, _ in found)
+    assert called["aten::bitwise_and"] + called["aten::__and__"] == counts["aclnnBitwiseAndTensor"]
+    assert called["aten::eq"] == counts["aclnnEqScalar"] > 0
+    assert ("aten::bitwise_and", frozenset([torch.int32])) in found
+    assert {(name, dtype) for name, dtypes in found for dtype in dtypes - ON_AI_CORE[name]} == set()
 
 
 def test_waits_and_copies_of_a_step(steps: dict[str, Counter[str]]) -> None:
