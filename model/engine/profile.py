@@ -12,15 +12,12 @@ from model import device
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import LargestItem
 from model.engine.runner import captured
+from model.engine.sampling.sampler import sampling_bytes
 from model.engine.scheduling.step_budget import max_encoder_tokens, step_tokens
 from model.family import BOUNDS
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from model.staging.graphs import Refused
-
-# Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
-# log-probabilities, rows by chance, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
-SAMPLER_COPIES = 9
 
 MemoryRow = tuple[str, int, str]  # line, bytes, the setting that decides it
 
@@ -116,7 +113,7 @@ def profile_on_device(
 def sampler_bytes(config: EngineConfig, vocab_size: int) -> int:
     """Of a step whose rows ask for everything, beside the network's: known without running it."""
     rows = min(config.max_seqs, step_tokens(config))
-    return SAMPLER_COPIES * rows * vocab_size * torch.float32.itemsize
+    return sampling_bytes(rows, vocab_size)
 
 
 def _run(model: MultimodalLM, size: CacheSize, kv: KVCache, q_lens: list[int], kv_lens: list[int]) -> Tensor:

@@ -23,7 +23,7 @@ from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
 from model.engine.ranks.link import CaptureMessage, FreeMessage, RankLink, refused_anywhere
 from model.engine.sampling.logits_processors import BITS
-from model.engine.sampling.sampler import NOT_FINITE, sample, score, scored_tokens, tokens_of
+from model.engine.sampling.sampler import NOT_FINITE, sample, sampling_bytes, score, scored_tokens, tokens_of
 from model.engine.scheduling.step_budget import step_tokens
 from model.engine.sequence import Key, StoreKey
 from model.forward_batch import KVCache
@@ -31,12 +31,13 @@ from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore
 from model.staging.graphs import DecodeGraphs, Place, Refused, graph_module, is_refused, ladder, reserved_blocks
 from model.staging.layout import ForwardArrays, Padding, forward_batch, forward_layout, packed_bytes
-from model.staging.packing import Field, Packer
+from model.staging.packing import Field, Packer, Packing
 from model.staging.streams import Streams, open_streams
 from model.staging.transfers import Results, Uploads
 
 _log = logging.getLogger("pixelferry")
 _RULES_BYTES = 16 << 10  # of the packed copy, for each row: a thousand ids that rules look at
+_SMALL_BLOCK = (1 << 20) - 512  # the largest that torch_npu's allocator keeps apart from large ones
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,20 +129,24 @@ class Runner:
         seconds = {"encode": at - started} if plan.encodes else {}
         arrays, sampling = batch.send()
         failed = {item.stored for item in plan.encodes if item.key in encoded.failed}
-        logits, scores = self._forward(batch, arrays, failed)
-        forwarded = time.perf_counter()
-        sampled = None
-        if batch.header.n_samples and self._leads:
-            asked = batch.header.sampling
-            masks = self._send_masks(batch) if asked.n_masked else None
-            sampled = sample(logits, asked, sampling, self._banned, masks, behind=self._streams.behind)
-            self._sampled = sampled
-        stage = "prefill" if len(batch.header.q_lens) < sum(batch.header.q_lens) else "decode"
-        seconds[stage] = batch.build_seconds + forwarded - at
-        seconds["sample"] = time.perf_counter() - forwarded
-        if batch.header.padded and self._graphs is not None:
-            seconds["graph_update"] = self._graphs.update(batch.header.kv_lens)
-            seconds[stage] += seconds["graph_update"]
+        header, asked = batch.header, batch.header.sampling
+        sampled = packing = None
+        if asked.n_masked and self._leads:
+            packing = self._mask_packer.open([Field("int32", (asked.n_masked, -(-self._model.vocab_size // 32)))])
+        try:
+            logits, scores = self._forward(batch, arrays, failed)
+            forwarded = time.perf_counter()
+            if header.n_samples and self._leads:
+                masks = None if packing is None else self._send_masks(packing, batch)
+                sampled = sample(logits, asked, sampling, self._banned, masks, behind=self._streams.behind)
+                self._sampled = sampled
+            stage = "prefill" if len(header.q_lens) < sum(header.q_lens) else "decode"
+            seconds[stage] = batch.build_seconds + forwarded - at
+            seconds["sample"] = time.perf_counter() - forwarded
+        finally:  # whatever fails behind a replay: nobody could wait for the device before its update
+            if header.padded and self._graphs is not None:
+                seconds["graph_update"] = self._graphs.update(header.kv_lens)
+        seconds[stage] += seconds.get("graph_update", 0.0)
         return Launched(
             plan=plan, batch=batch, encoded=encoded, dropped=dropped, sampled=sampled, scores=scores, seconds=seconds
         )
@@ -195,6 +200,7 @@ class Runner:
         if header.padded:
             if self._graphs is None:
                 raise RuntimeError("a step is padded to a graph that was not captured")
+            self._take_memory(header.n_samples)
             return self._model.compute_logits(self._graphs.replay(inputs)[: header.n_samples]), []
         states = self._model.forward(inputs, self._kv)
         scores: list[list[Tensor]] = []
@@ -206,13 +212,19 @@ class Runner:
             self._model.copy_blocks(self._kv, *arrays.copies.unbind(0))
         return logits, scores
 
-    def _send_masks(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _take_memory(self, rows: int) -> None:
+        """Memory for head and sampling of so many rows comes to torch's allocator, which keeps it.
+
+        Behind a replay an allocator that finds none would wait for the device, and the device for the replay's update.
+        """
+        for nbytes in (sampling_bytes(rows, self._model.vocab_size), _SMALL_BLOCK):
+            torch.empty(nbytes, dtype=torch.uint8, device=self._model.device)
+
+    def _send_masks(self, packing: Packing, batch: Batch) -> tuple[Tensor, Tensor]:
         """What rows that are held to a form may draw, as apply_rules takes it, by a copy of its own.
 
         The device computes the forward pass meanwhile.
         """
-        shape = batch.header.sampling.n_masked, -(-self._model.vocab_size // 32)
-        packing = self._mask_packer.open([Field("int32", shape)])
         (host,) = packing.host
         assert host is not None and batch.write_masks is not None
         batch.write_masks(host)

@@ -85,6 +85,7 @@ class DecodeGraphs:
         """
         self._model, self._module, self._place, self._sizes = model, module, place, sorted(sizes)
         self._replayed = module.Event()
+        self._begun: _Captured | None = None  # what was replayed and not yet updated
         self._captured: dict[int, _Captured] = {}
         started = time.perf_counter()
         pool = attend = None
@@ -117,16 +118,19 @@ class DecodeGraphs:
         captured.take(batch, self._model.rotation(batch))
         captured.updates_behind(self._replayed)
         captured.graph.replay()
+        self._begun = captured
         self._replayed.record()
         return captured.states
 
     def update(self, kv_lens: Sequence[int]) -> float:
-        """Give the replay that was begun last its lengths. -> seconds that the host took. Raises GraphError.
+        """Give the replay that was begun its lengths, where one was. -> seconds that the host took. Raises GraphError.
 
         The host's longest work of a step: whatever else the device gets is launched before it.
         """
         started = time.perf_counter()
-        self._captured[len(kv_lens)].update(kv_lens)
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.update(kv_lens)
         return time.perf_counter() - started
 
     def _padding(self, rows: int) -> Padding:

@@ -16,7 +16,7 @@ from model.engine.engine import Engine
 from model.engine.messages import FromEngine, Generate, SamplingParams, StepDone, TokenEvent
 from model.net.multimodal import MultimodalLM
 from model.ops.npu import NpuOps
-from model.staging.graphs import DecodeGraphs, ladder, reserved_blocks
+from model.staging.graphs import DecodeGraphs, _Captured, ladder, reserved_blocks
 from tests.model.engine.engine_harness import engine_at
 from tests.model.ops.present import present_ops
 from tests.npu.graph_double import GraphDouble
@@ -155,6 +155,38 @@ def check_padded(model: MultimodalLM) -> None:
     assert check_twins(narrow, asks).replays[2, 2] > 5
 
 
+def check_an_error(model: MultimodalLM, place: Any, name: str) -> list[list[int]]:
+    """Of what a replayed step calls, in the first of them. -> lengths that graphs were updated with."""
+    updates: list[list[int]] = []
+    replays: list[Any] = []
+    whole, replay, update = getattr(place, name), DecodeGraphs.replay, _Captured.update
+
+    def fails(*given: Any, **options: Any) -> Any:
+        if replays:
+            raise ValueError("planted")
+        return whole(*given, **options)
+
+    def replayed(self: DecodeGraphs, batch: Any) -> Any:
+        replays.append(batch)
+        return replay(self, batch)
+
+    def updated(self: Any, kv_lens: Sequence[int]) -> None:
+        updates.append([*kv_lens])
+        update(self, kv_lens)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, name, fails)
+        patch.setattr(DecodeGraphs, "replay", replayed)
+        patch.setattr(_Captured, "update", updated)
+        with pytest.raises(ValueError, match="planted"):
+            run(model, {"a": Ask(prompt=20, tokens=9), "b": Ask(prompt=60, tokens=9)}, True)
+    return updates
+
+
+BEFORE_A_REPLAY = [(_Captured, "take"), (_Captured, "updates_behind")]
+BEHIND_A_REPLAY = [(MultimodalLM, "compute_logits"), (runner, "sample")]
+
+
 def test_heads_that_are_padded(model: MultimodalLM) -> None:
     check_padded(model)
 
@@ -165,6 +197,17 @@ def test_lengths_bases_and_scales(model: MultimodalLM) -> None:
 
 def test_a_full_cache(model: MultimodalLM) -> None:
     check_full_cache(model)
+
+
+@pytest.mark.parametrize(("place", "name"), BEHIND_A_REPLAY)
+def test_an_error_behind_a_replay_leaves_none_that_waits(place: Any, name: str, model: MultimodalLM) -> None:
+    """It is updated once: whoever waits for the device does not wait for ever."""
+    assert check_an_error(model, place, name) == [[21, 61]]
+
+
+@pytest.mark.parametrize(("place", "name"), BEFORE_A_REPLAY)
+def test_an_error_before_a_replay_updates_nothing(place: Any, name: str, model: MultimodalLM) -> None:
+    assert check_an_error(model, place, name) == []
 
 
 def test_sizes_between_those_that_are_captured(model: MultimodalLM) -> None:

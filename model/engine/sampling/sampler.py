@@ -18,6 +18,10 @@ from model.engine.sampling.metadata import SamplingMetadata
 from model.staging.layout import SamplingArrays
 
 NOT_FINITE, NONE_LEFT = -1, -2  # in the place of an id: NaN or an infinity came; the rules of the row left no id
+# Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
+# log-probabilities, rows by chance, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
+# Before these, and with fewer: the head's in its dtype; the bits of masks, unpacked (one), with what they cut.
+SAMPLER_COPIES = 9
 _PAIR = struct.Struct("<qq")  # seed and position
 _PREFIX = 1024  # largest logits looked at first when top_p stands alone: sorting a whole vocabulary costs 50 times that
 
@@ -26,6 +30,11 @@ def uniform(seed: int, position: int) -> float:
     """The random number in [0, 1) of this seed and position: 24 bits, which float32 holds exactly."""
     digest = hashlib.blake2b(_PAIR.pack(seed, position), digest_size=8).digest()
     return float(int.from_bytes(digest, "little") >> 40) / (1 << 24)
+
+
+def sampling_bytes(rows: int, vocab_size: int) -> int:
+    """Most that head and `sample` hold at once of so many rows."""
+    return SAMPLER_COPIES * rows * vocab_size * torch.float32.itemsize
 
 
 def sample(

@@ -15,14 +15,14 @@ from model.staging.streams import open_streams
 
 
 def sample(
-    logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None, *, behind: bool = False
-) -> list[Token | None]:
+    logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None, masks: tuple[Tensor, Tensor] | None = None,
+    *, behind: bool = False,
+) -> list[Token | None]:  # fmt: skip
     """A token for each row of float32 logits [S, vocab], in place; behind: as on a device."""
     asked = SamplingRows(rows, logits.shape[1])
     arrays = _sent(asked, logits.device)
-    return sampler.tokens_of(
-        sampler.sample(logits, asked.metadata, arrays, banned, behind=behind).numpy(), asked.metadata
-    )
+    found = sampler.sample(logits, asked.metadata, arrays, banned, masks, behind=behind)
+    return sampler.tokens_of(found.numpy(), asked.metadata)
 
 
 def apply_rules(logits: Tensor, rows: Sequence[Row]) -> None:

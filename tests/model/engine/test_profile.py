@@ -14,13 +14,14 @@ from configs.serve import MIB, EngineConfig, MediaConfig
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import LargestItem, SamplingParams
 from model.engine.profile import (
-    SAMPLER_COPIES,
     Profile,
     full_steps,
     memory_rows,
     profile_on_device,
 )
+from model.engine.sampling.logits_processors import BITS
 from model.engine.sampling.rows import Row
+from model.engine.sampling.sampler import sampling_bytes
 from model.family import BOUNDS
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
@@ -103,8 +104,9 @@ def test_the_samplers_share_is_an_upper_bound() -> None:
         Row(sampling=SamplingParams(max_tokens=1, seed=i, temperature=9.0, top_p=0.99, logprobs=True), position=i)
         for i in range(n)
     ]
-    truth = really(lambda: sample(torch.zeros(n, vocab), rows))
-    bound = SAMPLER_COPIES * n * vocab * 4
+    masks = torch.full((n, vocab // 32), -1, dtype=torch.int32), torch.tensor(BITS)
+    truth = really(lambda: sample(torch.zeros(n, vocab), rows, masks=masks))
+    bound = sampling_bytes(n, vocab)
     assert truth <= bound <= 1.5 * truth, (truth, bound)
 
 

@@ -6,22 +6,27 @@ calls are silent, and no event behind it is ever done.
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import torch
 
 from configs.settings import EMBEDDED_MODEL
+from model.engine import runner
 from model.engine.loop import load, warm_up
+from model.staging.graphs import DecodeGraphs
+from model.staging.packing import Packer, Packing
 from tests.e2e.running import RunningServer, data_url, is_gone, picture, running, until
 from tests.model.engine.engine_harness import Parts, engine_at, engine_harness_at
 from tests.model.engine.engine_harness import picture as drawn
 from tests.npu.stub.counts import counted
 from tests.npu.wheel.families import GREEDY
-from tests.npu.wheel.launches import pair
+from tests.npu.wheel.launches import FORM, RULES, TOP_P, pair
 from tests.npu.wheel.test_memory import leave, start_of
 from tests.npu.wheel.twins import BLOCK, load_on
 from tests.tiny.qwen2_vl import write_qwen2_vl
@@ -114,6 +119,72 @@ def test_memory_that_an_encoder_cannot_have_is_of_its_request(
         harness.assert_clean(engine)
     assert harness.finished["large"].message == "the image could not be encoded (OutOfMemoryError)"
     assert harness.finished["small"].reason == "done"
+
+
+def test_nothing_is_allocated_between_a_replay_and_its_update(
+    npu: torch.device, tmp_path: Path, fault: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the device or pinned: whoever finds no memory waits for the device, and that for the update; here 107020.
+
+    Each step begins with an empty cache, and has rows of a published size, which ask for everything: two are held to a
+    form, and one cuts by top_p alone, which sorts all.
+    """
+    monkeypatch.setenv("NPU_STUB_FAULT", str(fault))
+    replay, update, open_, steps = DecodeGraphs.replay, DecodeGraphs.update, Packer.open, list[str]()
+
+    def replayed(self: DecodeGraphs, batch: Any) -> torch.Tensor:
+        states = replay(self, batch)
+        fault.write_text("aclrtMalloc 207001 99\n")
+        return states
+
+    def updated(self: DecodeGraphs, kv_lens: Sequence[int]) -> float:
+        steps.append(fault.read_text())
+        fault.write_text("none\n")
+        return update(self, kv_lens)
+
+    def opened(self: Packer, fields: Any) -> Packing:
+        assert fault.read_text() == "none\n"
+        return open_(self, fields)
+
+    fault.write_text("none\n")
+    path = write_qwen2_vl(tmp_path / "tiny", vocab=152_064)
+    samplings = {"a": TOP_P, "b": msgspec.structs.replace(TOP_P, top_k=0), "c": RULES}
+    with engine_harness_at(path, tmp_path / "shm") as harness:
+        tokenizer = harness.processor.tokenizer
+        model = load_on(path, npu, torch.bfloat16)
+        engine = engine_at(model, harness.root, block_size=BLOCK, tokens=512, graphs=True, tokenizer=tokenizer)
+        engine.capture_graphs()
+        monkeypatch.setattr(DecodeGraphs, "replay", replayed)
+        monkeypatch.setattr(DecodeGraphs, "update", updated)
+        monkeypatch.setattr(Packer, "open", opened)
+        for name, sampling in samplings.items():
+            request = harness.prepare(name, [name], sampling)
+            harness.submit(engine, msgspec.structs.replace(request, grammar=FORM if name < "c" else None))
+        while not engine.idle:
+            torch.get_device_module(npu).empty_cache()
+            harness.book(engine.step())
+        harness.assert_clean(engine)
+    assert {answer.reason for answer in harness.finished.values()} == {"done"}
+    assert steps == ["aclrtMalloc 207001 99\n"] * 7
+
+
+def test_memory_that_sampling_cannot_have_is_told_before_a_replay(
+    npu: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the allocator, as anywhere else; and the device has nothing to wait for."""
+    module = torch.get_device_module(npu)
+    path = write_qwen2_vl(tmp_path / "tiny")
+    with engine_harness_at(path, tmp_path / "shm") as harness:
+        engine = engine_at(load_on(path, npu, torch.bfloat16), harness.root, block_size=BLOCK, graphs=True)
+        engine.capture_graphs()
+        harness.submit(engine, harness.prepare("a", ["a"], GREEDY))
+        harness.book(engine.step())
+        monkeypatch.setattr(runner, "sampling_bytes", lambda rows, vocab_size: 100 << 20)
+        leave(module, 64, monkeypatch)
+        with counted() as found, pytest.raises(torch.OutOfMemoryError):
+            engine.step()
+        module.synchronize()
+    assert found["graph_replay"] == found["graph_update"] == 0
 
 
 @pytest.mark.parametrize(

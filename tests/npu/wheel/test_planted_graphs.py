@@ -53,6 +53,13 @@ def test_heads_that_are_padded(model: MultimodalLM) -> None:
     ring0.check_padded(model)
 
 
+@pytest.mark.parametrize(("place", "name"), ring0.BEHIND_A_REPLAY)
+def test_an_error_behind_a_replay_leaves_none_that_waits(place: Any, name: str, model: MultimodalLM) -> None:
+    """Else the driver's stub says 107020, where a card hangs."""
+    assert ring0.check_an_error(model, place, name) == [[21, 61]]
+    torch.get_device_module(model.device).synchronize()
+
+
 def check_memory(model: MultimodalLM) -> None:
     """All graphs are in the pool of the largest, which is captured first, and share one workspace of what it takes."""
     engine = engine_at(

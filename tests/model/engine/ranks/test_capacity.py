@@ -16,9 +16,10 @@ from configs.serve import GIB, MIB, EngineConfig
 from model.device import DeviceError
 from model.engine.kv_cache_size import cache_size, on_device
 from model.engine.messages import StartEngine
-from model.engine.profile import SAMPLER_COPIES, Profile
+from model.engine.profile import Profile
 from model.engine.ranks.capacity import DECODERS, Capacity, PlannedDevice, RankCapacity, capacity
 from model.engine.ranks.part import load_part
+from model.engine.sampling.sampler import sampling_bytes
 from model.ops.npu import NpuOps
 from model.ops.torch_ops import TorchOps
 from model.registry import family_of
@@ -73,7 +74,7 @@ def test_room_is_what_a_start_finds(tmp_path: Path) -> None:
     model = family_of(checkpoint).build(checkpoint, asked, NpuOps(META, torch.bfloat16))
     assert model.kv.cached_dim > model.kv.head_dim
     assert one.weights is not None and one.weights.kv.cached_dim == model.kv.cached_dim
-    sampling = SAMPLER_COPIES * 4 * model.vocab_size * 4
+    sampling = sampling_bytes(4, model.vocab_size)
     assert one.embedding_bytes == 50 * MIB and one.left == GIB - one.weights.nbytes - 50 * MIB - sampling
     shared = msgspec.structs.replace(config, embedding_bytes=50 * MIB)
     memory = on_device(GIB - one.weights.nbytes, shared, Profile(encoders={}, step=sampling))
