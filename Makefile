@@ -20,7 +20,7 @@ help:
 	@echo "make test-npu             the NPU operators on the real torch_npu, two versions, over a stub of the driver"
 	@echo "make test-npu-ranks       of these, models over two NPUs"
 	@echo "make layouts              a server of every published layout, against transformers"
-	@echo "make proofs               make faults, families, ranks and layouts in one run, as CI has them"
+	@echo "make proofs               make faults, families, ranks and layouts and the training's tests in one run, as CI has them"
 	@echo "make clients              what others wrote (OpenAI's SDK, LangChain, LiteLLM ...) against a running server"
 	@echo "make contract             schemathesis asks a running server thousands of questions from its OpenAPI document"
 	@echo "make vllm-tests           vLLM's own HTTP tests, unchanged, against running servers"
@@ -82,9 +82,10 @@ ranks: $(STAMP)
 layouts: $(STAMP)
 	$(BIN)/python -m pytest -m served --numprocesses 2 --dist loadfile $(ARGS)
 
-# `faults`, `families`, `ranks` and `layouts` in one run: tests are collected once, and no process waits for the other at the end of each.
+# `faults`, `families`, `ranks`, `layouts` and the training in one run: tests are collected once, and no process waits
+# for the other at the end of each.
 proofs: $(STAMP)
-	$(BIN)/python -m pytest -m "faults or matrix or families or ranks or served" --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "faults or matrix or families or ranks or served or training" --numprocesses 2 --dist loadfile $(ARGS)
 
 # Each client's own environment: they ask for different versions of the same packages.
 CLIENTS := agents anthropic instructor litellm llama_index

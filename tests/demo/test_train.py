@@ -20,7 +20,10 @@ from demo.lessons import Learnt, SideHeads, learn
 from demo.net import DemoNet
 from demo.train import ROTATION, Log, Plan, run
 
-pytestmark = pytest.mark.timeout(300)  # half a minute by itself, several on a machine that is busy
+pytestmark = [
+    pytest.mark.training,
+    pytest.mark.timeout(300),
+]  # half a minute by itself, several on a machine that is busy
 STEPS, STOP, SAVED = 14, 9, 8  # a run, where it is stopped, and what it had saved by then
 
 

@@ -71,6 +71,7 @@ def test_a_worker_that_rests_gives_back_the_buffers_of_ordinary_pictures(tiny_mo
         assert worker.grown == []
 
 
+@pytest.mark.faults
 def test_a_job_that_meets_the_bound_costs_no_other(tiny_model: Path, tmp_path: Path) -> None:
     """It is refused by the field that is too large, and the same process answers the next one."""
     with worker_process(tiny_model, tmp_path / "shm", WorkerConfig(memory_bytes=BOUND * MIB)) as worker:
@@ -92,6 +93,7 @@ def test_films_leave_nothing_in_arenas_of_threads(tiny_model: Path, tmp_path: Pa
         assert worker.grown == []
 
 
+@pytest.mark.faults
 def test_a_job_that_met_the_bound_costs_no_honest_film(tiny_model: Path, tmp_path: Path) -> None:
     """What it freed stays mapped, and leaves no room for a decoder's threads. The server hears of it first."""
     best = {"qmin": "1", "qmax": "1"}
@@ -126,6 +128,7 @@ def leaking(leaking_server: RunningServer) -> Servers:
     yield from in_order(leaking_server)
 
 
+@pytest.mark.faults
 def test_a_worker_that_grew_is_replaced_and_no_chat_is_lost(leaking: RunningServer) -> None:
     """Chats that come meanwhile wait for the next worker, and a refusal of the bound is the client's own."""
     before = leaking.children("worker")
