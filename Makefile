@@ -6,6 +6,8 @@ PIP_ARGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.made
+# Into an environment that has no pip of its own, by that of .venv; what is imported is compiled then.
+PIP_INTO = $(BIN)/python -m pip --python $(1)/bin/python install --quiet --no-compile $(PIP_ARGS)
 
 .PHONY: help venv serve test proofs faults families ranks test-npu test-npu-ranks layouts clients contract vllm-tests pages exam exam-tests test-ray environments long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
@@ -24,7 +26,7 @@ help:
 	@echo "make clients              what others wrote (OpenAI's SDK, LangChain, LiteLLM ...) against a running server"
 	@echo "make contract             schemathesis asks a running server thousands of questions from its OpenAPI document"
 	@echo "make vllm-tests           vLLM's own HTTP tests, unchanged, against running servers"
-	@echo "make pages                the page at / in Chromium, where there is one"
+	@echo "make pages                the pages at / and /status in Chromium"
 	@echo "make exam                 the independent exam of the embedded model through a running server (ARGS=\"--base-url URL\")"
 	@echo "make test-ray             the service on a cluster of Ray with three nodes (needs root: namespaces)"
 	@echo "make long                 the tests that take longer"
@@ -59,7 +61,7 @@ test-npu-ranks: $(NPU_PAIRS:%=build/npu/%/.made)
 	$(BIN)/python -m tests.npu.run --only-ranks $(ARGS)
 
 build/npu/%/.installed: $(STAMP) tests/npu/install.py tests/npu/pairs.py
-	@echo "making build/npu/$*: downloads up to 1.1 GB, takes 1.7 to 2.7 GB of disk; 1 to 3 minutes"
+	@echo "making build/npu/$*: downloads up to 0.4 GB, takes up to 1.5 GB of disk; up to 2 minutes"
 	$(BIN)/python -m tests.npu.install $* $(PIP_ARGS)
 	@touch $@
 
@@ -102,8 +104,8 @@ vllm-tests: build/clients/vllm/.fetched
 build/clients/%/.made: tests/clients/pins/%.txt $(STAMP)
 	@echo "making build/clients/$*: downloads 60 to 120 packages; a minute"
 	rm -rf build/clients/$*
-	$(BIN)/python -m venv build/clients/$*
-	build/clients/$*/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps --requirement $<
+	$(BIN)/python -m venv --without-pip build/clients/$*
+	$(call PIP_INTO,build/clients/$*) --no-deps --requirement $<
 	@touch $@
 
 build/clients/node/.made: tests/clients/node/package.json tests/clients/node/package-lock.json
@@ -118,21 +120,20 @@ build/clients/vllm/.fetched: build/clients/vllm/.made tests/clients/vllm_tests.p
 
 # Apart from .venv: where transformers finds torchvision it takes other classes.
 build/reference: $(STAMP)
-	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ torchvision==0.28.0
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --upgrade --target $@ torchvision==0.28.0
 	@touch $@
 
 # The schemas of Kubernetes' manifests, those of check-jsonschema, jsonschema's own tests, and what compares with them.
 build/schemas: $(STAMP) Makefile
-	$(BIN)/python -m pip install --quiet --upgrade --target $@ kubernetes-validate==1.37.0 check-jsonschema==0.39.0 jsonschema[format]==4.26.0
+	$(BIN)/python -m pip install --quiet --no-compile --upgrade --target $@ kubernetes-validate==1.37.0 check-jsonschema==0.39.0 jsonschema[format]==4.26.0
 	$(BIN)/python -m pip download --quiet --no-deps --no-binary jsonschema --dest $@ jsonschema==4.26.0
 	tar -xzf $@/jsonschema-4.26.0.tar.gz -C $@
 	@touch $@
 
-# Playwright and axe-core, apart from .venv; Chromium comes from the package manager, where it may.
+# Playwright and axe-core, apart from .venv; the browser is the machine's, by .ci/system-packages where it has none.
 build/pages: $(STAMP) Makefile
-	$(BIN)/python -m pip install --quiet --upgrade --target $@ playwright==1.56.0 greenlet==3.2.4 pyee==13.0.0
+	$(BIN)/python -m pip install --quiet --no-compile --upgrade --target $@ playwright==1.56.0 greenlet==3.2.4 pyee==13.0.0
 	cd $@ && npm pack --silent axe-core@4.11.0 && tar -xzf axe-core-4.11.0.tgz
-	command -v chromium || { apt-get update && apt-get install --yes --no-install-recommends chromium; } || true
 	@touch $@
 
 pages: build/pages
@@ -140,7 +141,7 @@ pages: build/pages
 
 # What draws the independent exam, apart from .venv: nothing else may draw with it.
 build/exam: benchmarks/independent_exam/requirements.txt $(STAMP)
-	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $<
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --upgrade --target $@ --requirement $<
 	@touch $@
 
 exam: build/exam
@@ -155,10 +156,10 @@ build/ray/.made: constraints/cpu.txt $(STAMP)
 	@echo "making build/ray: downloads about 40 packages, 350 MB once unpacked; 1 to 2 minutes"
 	rm -rf build/ray && mkdir -p build/ray
 	if $(BIN)/python -c "import sys; sys.exit(sys.version_info < (3, 11))"; then set -e; \
-	  $(BIN)/python -m venv build/ray; \
+	  $(BIN)/python -m venv --without-pip build/ray; \
 	  there=$$(build/ray/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
 	  $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$there/server.pth; \
-	  build/ray/bin/python -m pip install --quiet $(PIP_ARGS) --constraint constraints/cpu.txt 'ray[serve]==2.60.0'; \
+	  $(call PIP_INTO,build/ray) --constraint constraints/cpu.txt 'ray[serve]==2.60.0'; \
 	fi
 	@touch $@
 

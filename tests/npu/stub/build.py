@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.npu.pairs import REPO, Pair, pair_named
@@ -30,12 +31,18 @@ _COUNTED = (
 
 def build(pair: Pair) -> None:
     """Stubs for the torch and torch_npu of the pair, and what loads them in every Python of its environment."""
-    torch = sorted((pair.packages / "torch" / "lib").glob("*.so*"))
+    torch = sorted((_torch_of(pair) / "lib").glob("*.so*"))
     torch_npu = sorted((pair.packages / "torch_npu").rglob("*.so"))
     _build_cann(wanted(torch_npu, [*torch_npu, *torch]), mentioned(torch_npu, _CALLED_BY_NAME), pair.home / CANN)
     _build_cuda(wanted(torch, torch), pair.home / CUDA)
     # Python reads such files before anything else, a server's child processes too.
     (pair.packages / "tests_npu_stub.pth").write_text(f"{REPO}\nimport tests.npu.stub.load\n")
+
+
+def _torch_of(pair: Pair) -> Path:
+    """Its folder: the pair's own, or the one that this environment lends it."""
+    own, lent = pair.packages / "torch", find_spec("torch")
+    return own if own.is_dir() or lent is None else Path(str(lent.origin)).parent
 
 
 def _build_cann(missing: Wanted, called: frozenset[str], folder: Path) -> None:
