@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tests.network.namespace import REPO
 
+HERE = "tests/deploy/ray"
 PYTHON = REPO / "build" / "ray" / "bin" / "python"
 # Ray's ports let anybody who reaches them run code: here nobody does. With its first process, the shell, the whole tree
 # ends; it reaps what has lost its parent, without which Ray's workers take a killed raylet for a living one.
@@ -54,7 +55,10 @@ def lack() -> str:
 
 
 def main(args: Sequence[str]) -> int:
-    """The exit code of pytest; 0 where the tests cannot run here, and a line that says so."""
+    """The exit code of pytest; 0 where the tests cannot run here, and a line that says so.
+
+    args: of pytest; tests that they name are run alone.
+    """
     if lacking := lack():
         print(f"SKIPPED: the tests of Ray Serve: {lacking}")
         return 0
@@ -70,9 +74,21 @@ def main(args: Sequence[str]) -> int:
         "ignore",
         "-p",
         "no:cacheprovider",
-        "tests/deploy/ray",
     ]
-    command = [*UNSHARE, "bash", "-c", INSIDE, "bash", str(PYTHON), "-m", "pytest", *own, *args]
+    named = any(word.startswith(HERE) for word in args)
+    command = [
+        *UNSHARE,
+        "bash",
+        "-c",
+        INSIDE,
+        "bash",
+        str(PYTHON),
+        "-m",
+        "pytest",
+        *own,
+        *args,
+        *([] if named else [HERE]),
+    ]
     return subprocess.run(command, cwd=REPO, env={**os.environ, **ENVIRONMENT}, check=False).returncode
 
 

@@ -1,7 +1,6 @@
 """Bodies on their way into the ingress: whoever stops sending gives way, and is refused in the end."""
 
 import asyncio
-import itertools
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,12 +15,30 @@ from server.http.connection.send_buffer import Clock
 from tests.deploy.ray.fake_replicas import JSON, Exchange, FakeReplicas, ingress_over
 
 
+class Seconds:
+    """One passes with each look at the clock."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def look(self) -> float:
+        self.passed += 1
+        return self.passed - 1
+
+    async def wait(self, seconds: int) -> None:
+        """Until so many have passed."""
+        until = self.passed + seconds
+        while self.passed < until:
+            await asyncio.sleep(0.001)
+
+
 @pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second passes with each look at the clock, a hundred times a second."""
-    seconds = itertools.count()
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
+    """Looked at a hundred times a second."""
+    found = Seconds()
     monkeypatch.setattr(bodies, "TICK_SECONDS", 0.01)
-    monkeypatch.setattr(bodies, "Clock", lambda: Clock(lambda: float(next(seconds))))
+    monkeypatch.setattr(bodies, "Clock", lambda: Clock(found.look))
+    return found
 
 
 class Slow(Exchange):
@@ -63,13 +80,13 @@ def test_a_body_that_stands_still_is_refused(limits: dict[str, Any]) -> None:
     asyncio.run(life())
 
 
-def test_a_body_that_stands_still_gives_way_to_one_that_comes() -> None:
+def test_a_body_that_stands_still_gives_way_to_one_that_comes(seconds: Seconds) -> None:
     replicas = FakeReplicas(("r1", [Head(200, JSON), b"{}"]))
 
     async def life() -> None:
         ingress, slow = ingress_over(replicas, max_inflight_bytes=100, receive_seconds=1e6, body_seconds=1e6), Slow()
         waits = asyncio.create_task(slow.send_slowly(ingress, b"x" * 99, nothing_more))
-        await asyncio.sleep(0.2)
+        await seconds.wait(20)
         assert (await Exchange().ask(ingress, b"x" * 50)).status == 200
         await asyncio.wait_for(waits, 10)
         assert refused(slow) == (429, "bodies_full")
@@ -77,12 +94,12 @@ def test_a_body_that_stands_still_gives_way_to_one_that_comes() -> None:
     asyncio.run(life())
 
 
-def test_a_body_that_keeps_its_rate_is_answered_however_long_it_takes() -> None:
+def test_a_body_that_keeps_its_rate_is_answered_however_long_it_takes(seconds: Seconds) -> None:
     replicas = FakeReplicas(("r1", [Head(200, JSON), b"{}"]))
     left = iter(range(10))
 
     async def more() -> Message:
-        await asyncio.sleep(0.02)
+        await seconds.wait(2)
         return {"type": "http.request", "body": b"x" * 5, "more_body": next(left) < 9}
 
     async def life() -> None:

@@ -106,8 +106,8 @@ def test_a_stream_comes_as_it_is_made_and_ends_when_its_client_leaves(cluster: C
     with cluster.http.stream("POST", "/v1/chat/completions", json=endless) as response:
         stream = events(response)  # held: with it goes the connection
         next(stream)
-        until("a replica says that it runs", lambda: metric(cluster, "pixelferry:num_requests_running{") == 1, 10)
-    until("the replica knows", lambda: metric(cluster, "pixelferry:num_requests_running{") == 0, 10)
+        until("a replica says that it runs", lambda: metric(cluster, "pixelferry:num_requests_running{") == 1, 60)
+    until("the replica knows", lambda: metric(cluster, "pixelferry:num_requests_running{") == 0, 60)
 
 
 def test_a_hung_engine_costs_nobody_an_answer(cluster: Cluster) -> None:
@@ -128,7 +128,7 @@ def test_a_hung_engine_costs_nobody_an_answer(cluster: Cluster) -> None:
         assert list(pool.map(answer, asked)) == expected
     assert metric(cluster, "pixelferry:ingress_retries_total") > retries
     assert server in cluster.servers().values(), "the replica lives: its server mends it"
-    until("both replicas answer again", cluster.whole, 60, 0.5)
+    until("both replicas answer again", cluster.whole, 240, 0.5)
 
 
 def test_a_replica_that_hangs_hides_no_other(cluster: Cluster) -> None:
@@ -141,7 +141,7 @@ def test_a_replica_that_hangs_hides_no_other(cluster: Cluster) -> None:
         assert cluster.replicas() == cluster.servers().keys() - {name}
     finally:
         os.kill(actor, signal.SIGCONT)
-    until("both replicas answer again", cluster.whole, 60, 0.5)
+    until("both replicas answer again", cluster.whole, 240, 0.5)
 
 
 def test_a_killed_replica_costs_nobody_more_than_its_own_stream(cluster: Cluster) -> None:
@@ -175,13 +175,13 @@ def killed(cluster: Cluster, name: str, victim: int, process: int) -> None:
             running = cluster.metrics("pixelferry:num_requests_running")
             return running.get(name) == 2 and running.get(other, 9) <= 2  # one that is busy may be missing on the page
 
-        until(f"streams of {name} are where they belong", placed, 20)
+        until(f"streams of {name} are where they belong", placed, 60)
         asking = stack.enter_context(Asking([asked, asked], pause=0.1))
-        until("some are answered", lambda: asking.all_have(2), 60)
+        until("some are answered", lambda: asking.all_have(2), 120)
         os.kill(process, signal.SIGKILL)
         died = time.monotonic()
-        until("its server is gone", lambda: all(map(is_gone, [victim, *children])), 15)
-        until("its shared memory is gone", lambda: not root.exists(), 35 - (time.monotonic() - died))
+        until("its server is gone", lambda: all(map(is_gone, [victim, *children])), 150)
+        until("its shared memory is gone", lambda: not root.exists(), 150)
         print(f"gone after {time.monotonic() - died:.1f} s")
         until("another replica answers", lambda: cluster.whole() and name not in cluster.replicas(), 240, 0.5)
         print(f"another one answers after {time.monotonic() - died:.1f} s")

@@ -13,6 +13,7 @@ from tests.deploy.ray.test_router import Id, asked
 
 pytestmark = pytest.mark.ray
 MOST = 5
+PATIENCE = 60.0  # seconds
 TOO_OFTEN = 1000  # a loop that never sleeps ends here; else nothing would end it
 
 
@@ -42,6 +43,11 @@ def live() -> Callable[[Life], None]:
 
     class Counted(ContentRouter):
         n_chosen = 0
+        slept: list[float]  # seconds of each sleep of the loop
+
+        async def _backoff(self, attempt: int) -> None:
+            self.slept.append(self._compute_backoff_s(attempt))
+            await super()._backoff(attempt)
 
         async def choose_replicas(self, *args: Any, **given: Any) -> Any:
             self.n_chosen += 1
@@ -53,6 +59,7 @@ def live() -> Callable[[Life], None]:
             DeploymentID("Replica", "app"), DeploymentHandleSource.REPLICA, use_replica_queue_len_cache=True
         )
         router.initialize_state(64)
+        router.slept = []
         await life(router)
 
     return lambda life: asyncio.run(life_of(life))
@@ -65,6 +72,18 @@ def pending(request: ForwardedRequest, number: int = 0) -> Any:
     return PendingRequest(args=[request], kwargs={}, metadata=RequestMetadata(f"{number}", f"{number}"))
 
 
+async def has_slept(router: Any, task: "asyncio.Task[Any]", times: int) -> None:
+    """Until the loop sleeps for so many times; what ends it earlier is raised."""
+
+    async def wait() -> None:
+        while len(router.slept) < times and not task.done():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(wait(), PATIENCE)
+    if task.done():
+        raise AssertionError(f"it has ended: {task.result()}")
+
+
 async def taken(router: Any, request: ForwardedRequest, number: int = 0) -> str:
     """The name of the replica that gets it."""
     replica = await router._choose_replica_for_request(pending(request, number))
@@ -74,10 +93,12 @@ async def taken(router: Any, request: ForwardedRequest, number: int = 0) -> str:
 def test_the_loop_sleeps_while_nobody_but_the_failed_one_is_there(live: Any) -> None:
     async def life(router: Any) -> None:
         router.update_replicas([Replica("r1")])
-        ranks = router._choose_replicas_with_backoff(pending(asked(avoid="r1")))
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(anext(ranks), 0.5)
-        assert 2 < router.n_chosen < 9, "after 0, 25, 75, 175, 375 ms"
+        waiting = asyncio.create_task(taken(router, asked(avoid="r1")))
+        await has_slept(router, waiting, 4)
+        assert router.n_chosen == len(router.slept) + 1, "a sleep between two looks"
+        assert router.slept == sorted({*router.slept}) and router.slept[0] >= 0.02, "longer each time"
+        waiting.cancel()
+        await asyncio.wait([waiting])
 
     live(life)
 
@@ -86,10 +107,9 @@ def test_what_waits_for_another_replica_gets_it_once_it_comes(live: Any) -> None
     async def life(router: Any) -> None:
         router.update_replicas([Replica("r1")])
         waiting = asyncio.create_task(taken(router, asked(avoid="r1")))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
+        await has_slept(router, waiting, 2)
         router.update_replicas([Replica("r1"), Replica("r2")])
-        assert await asyncio.wait_for(waiting, 5) == "r2"
+        assert await asyncio.wait_for(waiting, PATIENCE) == "r2"
 
     live(life)
 
@@ -98,7 +118,7 @@ def test_what_waits_ends_when_its_client_leaves(live: Any) -> None:
     async def life(router: Any) -> None:
         router.update_replicas([Replica("r1")])
         waiting = asyncio.create_task(taken(router, asked(avoid="r1")))
-        await asyncio.sleep(0.1)
+        await has_slept(router, waiting, 2)
         waiting.cancel()
         await asyncio.wait([waiting])
         await asyncio.sleep(0)
@@ -114,8 +134,8 @@ def test_what_waits_for_another_replica_holds_up_nobody(live: Any) -> None:
     async def life(router: Any) -> None:
         router.update_replicas([Replica("r1")])
         waiting = [asyncio.create_task(taken(router, asked(avoid="r1"), n)) for n in range(1, LEAST_ROUTED)]
-        await asyncio.sleep(0.1)
-        assert await asyncio.wait_for(taken(router, asked()), 2) == "r1"
+        await has_slept(router, waiting[0], LEAST_ROUTED)
+        assert await asyncio.wait_for(taken(router, asked()), PATIENCE) == "r1"
         for one in waiting:
             one.cancel()
         await asyncio.wait(waiting)
@@ -128,10 +148,10 @@ def test_replicas_that_are_full_are_asked_from_time_to_time(live: Any) -> None:
         replicas = [Replica("r1", MOST), Replica("r2", MOST)]
         router.update_replicas(replicas)
         waiting = asyncio.create_task(taken(router, asked()))
-        await asyncio.sleep(0.5)
-        assert not waiting.done() and all(replica.n_asked < 10 for replica in replicas)
+        await has_slept(router, waiting, 4)
+        assert all(replica.n_asked <= len(router.slept) + 1 for replica in replicas)
         replicas[1].n_running -= 1
-        assert await asyncio.wait_for(waiting, 5) == "r2"
+        assert await asyncio.wait_for(waiting, PATIENCE) == "r2"
 
     live(life)
 
@@ -158,7 +178,8 @@ def test_an_error_of_the_only_replica_is_the_answer_at_once(live: Any, others: i
     async def life(router: Any) -> None:
         router.update_replicas([Replica(f"r{n}") for n in range(1 + others)])
         replicas = Routed(router, ("any", failing), ("any", [Head(200, JSON), b"{}"]))
-        exchange = await asyncio.wait_for(Exchange().ask(ingress_over(replicas)), 3)
+        exchange = await asyncio.wait_for(Exchange().ask(ingress_over(replicas)), PATIENCE)
+        assert not router.slept, "nobody is waited for"
         assert (exchange.status, len(replicas.asked)) == ((200, 2) if others else (503, 1))
         assert (b"retry-after" in exchange.headers) == (not others)
 
