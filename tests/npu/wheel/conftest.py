@@ -1,5 +1,7 @@
 """What the tests on the real torch_npu share: they run in an environment of tests/npu/install.py alone."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -10,3 +12,12 @@ from tests.npu.wheel.twins import open_npu
 def npu() -> torch.device:
     """The stub's NPU, opened as the engine opens one."""
     return open_npu()
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Each test leaves torch one thread: two that wait for each other took ten times the processor of one."""
+    yield
+    n = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert n == 1, f"the test left {n} threads of torch"

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.npu
 
 LENGTH, BLOCK = 4096, 128
 CONFIG = EngineConfig(
-    device="npu", dtype="bfloat16", max_seqs=64, max_batched_tokens=64, embedding_bytes=3 * MIB, threads=2
+    device="npu", dtype="bfloat16", max_seqs=64, max_batched_tokens=64, embedding_bytes=3 * MIB, threads=1
 )  # fmt: skip
 
 
