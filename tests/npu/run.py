@@ -1,6 +1,7 @@
 """`make test-npu`: the tests on the real torch_npu in the environment of each pair, and last one line a pair.
 
-The project's own tests of the networks run there as well, where the pair's torch is not the one of `make test`.
+What one wheel shows as well as the other runs on one. The project's own tests of what computes with tensors run there
+as well, where the pair's torch is not the one of `make test`.
 """
 
 import subprocess
@@ -16,7 +17,27 @@ from tests.npu.pairs import PAIRS, REPO, Pair
 WHEEL = "tests/npu/wheel"
 RANKS = f"{WHEEL}/test_ranks.py"
 ONLY_RANKS = "--only-ranks"  # `make test-npu-ranks`
+NEWEST, DEPLOYED = PAIRS
+ON_ONE = {  # mistakes in the project's own code, whose checks run on both, and what asks no operator a second time
+    "test_doctor.py": NEWEST,
+    "test_staging.py::test_a_planted_mistake_is_caught": NEWEST,
+    "test_planted_graphs.py::test_a_planted_mistake_is_caught": NEWEST,
+    "test_models.py::test_media_of_two_requests_in_one_call": NEWEST,
+    "test_selftest.py": DEPLOYED,
+    "test_server.py": DEPLOYED,
+}
 OWN = [*(f"tests/model/{part}" for part in ("ops", "net", "engine", "families")), "tests/npu"]
+NO_TENSORS = (  # of these: what schedules, books and counts, over models that others compute, and what is text alone
+    *(f"tests/model/engine/test_{name}.py" for name in (
+        "answers", "block_keys", "cache_protocol", "encoder_budget", "encoder_cache", "kv_blocks", "loop", "parallel",
+        "prefix_answers", "prefix_cache", "scheduler", "size_on_device", "table_room", "thoughts", "wrong_hits",
+    )),
+    *(f"tests/model/families/{name}.py" for name in (
+        "fuyu/test_sizes", "qwen_vl/test_chatml", "qwen_vl/test_exchanges", "qwen_vl/test_list_format",
+        "qwen_vl/test_vocabulary",
+    )),
+    "tests/model/engine/ranks", "tests/model/engine/scheduling", "tests/npu/test_pairs.py",
+)  # fmt: skip
 FAMILY = "test_a_family["
 
 
@@ -29,9 +50,16 @@ class Outcome:
 
 def at_once() -> list[Outcome]:
     """The tests on the real torch_npu: of all pairs at once, a process each, which two cores share best."""
-    words = ["-m", "npu", RANKS if ONLY_RANKS in sys.argv else WHEEL]
     with ThreadPoolExecutor(len(PAIRS)) as pool:
-        return [*pool.map(lambda pair: _pytest(pair, "npu", words, shown=pair is PAIRS[0]), PAIRS)]
+        return [*pool.map(lambda pair: _pytest(pair, "npu", words_of(pair), shown=pair is NEWEST), PAIRS)]
+
+
+def words_of(pair: Pair) -> list[str]:
+    """For pytest: what runs on the real torch_npu of a pair."""
+    if ONLY_RANKS in sys.argv:
+        return ["-m", "npu", RANKS]
+    elsewhere = [name for name, its in ON_ONE.items() if its is not pair]
+    return ["-m", "npu", WHEEL, *(f"--deselect={WHEEL}/{name}" for name in elsewhere)]
 
 
 def line_of(pair: Pair, outcomes: Sequence[Outcome]) -> str:
@@ -71,8 +99,9 @@ def main() -> int:
     """1 where a test failed, or none ran."""
     found = [[outcome] for outcome in at_once()]
     for pair, outcomes in zip(PAIRS, found, strict=True):
-        if pair.torch != PAIRS[0].torch and ONLY_RANKS not in sys.argv:
-            outcomes.append(_pytest(pair, "own", OWN, processes=2))
+        if pair.torch != NEWEST.torch and ONLY_RANKS not in sys.argv:
+            words = [*OWN, *(f"--ignore={name}" for name in NO_TENSORS)]
+            outcomes.append(_pytest(pair, "own", words, processes=2))
     for pair, outcomes in zip(PAIRS, found, strict=True):
         print(line_of(pair, outcomes))
     return 0 if all(one.passed and not one.failed for outcomes in found for one in outcomes) else 1

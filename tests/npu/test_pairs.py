@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.npu.pairs import PAIRS, REPO
+from tests.npu.run import NO_TENSORS, ON_ONE, OWN, WHEEL
 
 
 @pytest.mark.parametrize(("name", "pair"), [("cpu.txt", PAIRS[0]), ("ascend.txt", PAIRS[1])])
@@ -16,3 +17,12 @@ def test_versions_are_those_of_the_constraints(name: str, pair: object) -> None:
 def test_make_knows_them() -> None:
     (line,) = re.findall(r"^NPU_PAIRS := (.+)$", (REPO / "Makefile").read_text(), re.MULTILINE)
     assert line.split() == [pair.name for pair in PAIRS]
+
+
+def test_what_is_left_out_is_there() -> None:
+    """Else a file that was renamed would run again, or what took its name would not."""
+    assert not [name for name in NO_TENSORS if not (REPO / name).exists() or not name.startswith(tuple(OWN))]
+    for name in ON_ONE:
+        file, _, function = name.partition("::")
+        text = (REPO / WHEEL / file).read_text()
+        assert f"def {function}(" in text or not function, name

@@ -12,6 +12,7 @@ import sys
 import warnings
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 from tests.npu.stub import HOME
 
@@ -20,6 +21,11 @@ for _folder in ("cuda", "cann"):
         ctypes.CDLL(str(_path), ctypes.RTLD_GLOBAL)
 os.environ.setdefault("TASK_QUEUE_ENABLE", "0")  # an error is raised where its operator is called
 os.environ.setdefault("TORCH_NPU_FALLBACK_CPU_DISABLE", "1")  # an operator without a kernel is an error
+
+
+def _elsewhere(top: str, *rest: Any, walk: Any = os.walk, **named: Any) -> Any:
+    """As os.walk, but that the working directory is empty."""
+    return iter(()) if top == os.getcwd() else walk(top, *rest, **named)
 
 
 class _AfterTorchNpu(importlib.abc.MetaPathFinder):
@@ -34,9 +40,14 @@ class _AfterTorchNpu(importlib.abc.MetaPathFinder):
             run = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # its own, which are errors under our tests
-                    run(module)
+                walk = os.walk
+                os.walk = _elsewhere  # it looks for CANN's version in all of the working directory, for seconds
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # its own, which are errors under our tests
+                        run(module)
+                finally:
+                    os.walk = walk
                 importlib.import_module("tests.npu.ring1").install()
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
