@@ -1,6 +1,7 @@
 """A server of the page whose answers are written here: it does for a model's."""
 
 import json
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +24,7 @@ def stream(*events: dict[str, Any], **last: Any) -> str:
 
 ANSWER = stream({"text": "words", "finish_reason": "stop"})
 WRONG = {"error": {"message": "it went wrong", "type": "invalid_request_error", "param": "inputs", "code": None}}
+MANY = 300  # tokens: who asks for so many gets each when it is written
 BROKEN = f"data: {json.dumps({'id': 'chat-1', 'text': 'some words'})}\n\ndata: {json.dumps(WRONG)}\n\n"
 
 
@@ -43,6 +45,8 @@ class Handler(SimpleHTTPRequestHandler):
             return self.answer(json.dumps(WRONG), "application/json", 400)
         if self.path == "/broken":
             return self.answer(BROKEN, "text/event-stream")
+        if self.asked[-1].get("parameters") == {"max_tokens": MANY}:
+            return self.answer_slowly()
         timed = self.headers["X-Pixelferry-Timings"] == "1"
         self.answer(ANSWER if timed else ANSWER.replace("timings", "nothing"), "text/event-stream")
 
@@ -51,6 +55,14 @@ class Handler(SimpleHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.end_headers()
         self.wfile.write(text.encode())
+
+    def answer_slowly(self) -> None:
+        """As a model writes: a token after the other, each in a packet of its own."""
+        self.answer("", "text/event-stream")
+        for n in range(MANY):
+            self.wfile.write(f"data: {json.dumps({'id': 'chat-1', 'text': f'word {n} '})}\n\n".encode())
+            time.sleep(0.005)
+        self.wfile.write(ANSWER.encode())
 
     def log_message(self, *_: Any) -> None:
         """Nothing."""

@@ -19,10 +19,10 @@ Open = Callable[..., AbstractContextManager[Any]]
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """Debian's browser by Playwright, which `make pages` puts on the path."""
+    """The machine's browser by Playwright, which `make pages` puts on the path; without one nothing is skipped."""
     playwright = pytest.importorskip("playwright.sync_api", reason="run by `make pages`")
     if CHROMIUM is None:
-        pytest.skip("no Chromium is installed here")
+        pytest.exit("please install Chromium, as .ci/system-packages does (Debian's package is `chromium`)", 1)
     with playwright.sync_playwright() as running_playwright:
         browser = running_playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -35,6 +35,15 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     with running(None, root, tmp_path_factory.mktemp("pages"), "--root-path", "/llm") as server:
         yield server
         server.assert_nothing_held()
+
+
+@pytest.fixture(scope="session")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One that asks for a key, and takes bodies of 2 MiB."""
+    root = Path(f"/dev/shm/pixelferry-keys-{os.getpid()}")
+    flags = ("--api-key", "sk-geheim", "--max-body-mib", "2")
+    with running(None, root, tmp_path_factory.mktemp("keyed"), *flags) as server:
+        yield server
 
 
 @pytest.fixture

@@ -14,6 +14,11 @@ def ended(page: Any, n: int = 1) -> Any:
     return page.locator("li.model").nth(n - 1)
 
 
+def drawn(page: Any) -> None:
+    """Two frames later: what a change leads to by scrolling, by sizes and by promises has run."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def ask(page: Any, text: str, *files: Path, n: int = 1) -> Any:
     if files:
         page.set_input_files("#files", files)

@@ -1,15 +1,14 @@
 """The page at /, as a stranger uses it: what it sends, what it shows, and what it copies."""
 
 import json
-import os
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.running import RunningServer, picture, running
+from tests.e2e.running import RunningServer, picture
 from tests.pages.conftest import Open
-from tests.pages.steps import MEDIA, ask, ended, said
+from tests.pages.steps import MEDIA, ask, drawn, ended, said
 
 pytestmark = pytest.mark.pages
 
@@ -23,10 +22,11 @@ def test_each_sample_is_answered(demo: RunningServer, opened: Open) -> None:
     """In both languages, as they are offered."""
     rights = ("red circle", "red circle", "3", "47", "right", "3")
     for language, words in (("en-US", rights), ("zh-CN", ("红色圆形", "红色圆形", "3", "47", "向右", "3"))):
-        for i, right in enumerate(words):
-            with opened(f"{demo.url}/", locale=language) as page:
+        with opened(f"{demo.url}/", locale=language) as page:
+            for i, right in enumerate(words):
                 page.locator("#samples button").nth(i).click()
                 assert said(ended(page)) == right
+                page.locator("#fresh").click()
 
 
 def test_files_of_each_kind_and_several_turns(demo: RunningServer, opened: Open) -> None:
@@ -49,9 +49,9 @@ def test_the_end_of_an_answer_stays_in_view(demo: RunningServer, opened: Open) -
         page.wait_for_function("() => innerHeight + scrollY >= document.documentElement.scrollHeight - 40")
         assert last.evaluate(below) < 0 < page.evaluate("scrollY")
         page.evaluate("scrollTo(0, 0)")
-        page.wait_for_timeout(100)
+        drawn(page)
         last.evaluate("(one) => one.append('more\\n'.repeat(50))")
-        page.wait_for_timeout(100)
+        drawn(page)
         assert page.evaluate("scrollY") == 0
 
 
@@ -150,24 +150,19 @@ def test_a_full_server_says_when_to_come_again(demo: RunningServer, opened: Open
         assert ask(page, "Hello").locator(".wrong").inner_text() == "the server is full (in 3 s again)"
 
 
-def test_keys_large_bodies_and_a_server_that_goes(tmp_path: Path, opened: Open) -> None:
+def test_keys_and_large_bodies(keyed: RunningServer, tmp_path: Path, opened: Open) -> None:
     (tmp_path / "noise.png").write_bytes(picture(1400, 1400, kind="BMP"))
-    root = Path(f"/dev/shm/pixelferry-keys-{os.getpid()}")
-    flags = ("--api-key", "sk-geheim", "--max-body-mib", "2")
-    with running(None, root, tmp_path / "logs", *flags) as server:
-        with opened(f"{server.url}/", expected=("401", "413", "ERR_", "Failed to load")) as page:
-            page.fill("#key", "sk-geheim")
-            page.keyboard.press("Enter")
-            page.locator("#samples button").first.click()
-            assert said(ended(page)) == "red circle"
-            wrong = ask(page, "What is this?", tmp_path / "noise.png", n=2).locator(".wrong").inner_text()
-            assert "2" in wrong and "request" in wrong, wrong
-            assert "sk-geheim" not in page.evaluate("() => JSON.stringify({...localStorage})")
-            page.get_by_role("button", name="Copy the request as curl").first.click()
-            copied = page.locator(".code").inner_text()
-            assert "sk-geheim" not in copied and "$PIXELFERRY_API_KEY" in copied
-            server.stop()
-            assert "cannot be reached" in ask(page, "Hello", n=3).locator(".wrong").inner_text()
+    with opened(f"{keyed.url}/", expected=("401", "413", "ERR_", "Failed to load")) as page:
+        page.fill("#key", "sk-geheim")
+        page.keyboard.press("Enter")
+        page.locator("#samples button").first.click()
+        assert said(ended(page)) == "red circle"
+        wrong = ask(page, "What is this?", tmp_path / "noise.png", n=2).locator(".wrong").inner_text()
+        assert "2" in wrong and "request" in wrong, wrong
+        assert "sk-geheim" not in page.evaluate("() => JSON.stringify({...localStorage})")
+        page.get_by_role("button", name="Copy the request as curl").first.click()
+        copied = page.locator(".code").inner_text()
+        assert "sk-geheim" not in copied and "$PIXELFERRY_API_KEY" in copied
 
 
 # ---- text is text

@@ -5,7 +5,7 @@ import pytest
 from tests.e2e.running import REPO
 from tests.pages.canned import Canned
 from tests.pages.conftest import Open
-from tests.pages.steps import MEDIA, ask, ended
+from tests.pages.steps import MEDIA, ask, drawn, ended
 
 pytestmark = pytest.mark.pages
 
@@ -147,8 +147,8 @@ def test_the_keys_of_an_input_method_ask_nothing(canned: Canned, opened: Open) -
         page.fill("#text", "ni")
         press = "(one) => one.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', keyCode: 229, bubbles: true}))"
         page.locator("#text").evaluate(press)
-        page.wait_for_timeout(200)
-        assert not asked and page.input_value("#text") == "ni"
+        drawn(page)
+        assert not asked and page.locator("#turns > li").count() == 0 and page.input_value("#text") == "ni"
         page.keyboard.press("Enter")
         ended(page)
         assert len(asked) == 1
@@ -196,7 +196,7 @@ def test_send_by_key_keeps_the_focus(canned: Canned, opened: Open) -> None:
         page.focus("#send")
         page.keyboard.press("Enter")
         ended(page)
-        page.wait_for_timeout(100)
+        drawn(page)
         assert page.evaluate("() => document.activeElement.id") == "send"
 
 
