@@ -4,6 +4,9 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import wraps
+from pathlib import Path
+from shutil import copytree
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
 import pytest
@@ -19,15 +22,19 @@ class Renewed(Protocol):
 
 
 def each(
-    names: str | Sequence[str], entries: Iterable[Any], ids: Iterable[object] | None = None
+    names: str | Sequence[str], entries: Iterable[Any], ids: Iterable[object] | Callable[[Any], object] | None = None
 ) -> Callable[[Test], Test]:
     """As `pytest.mark.parametrize`, in one test: fixtures are made once for all entries.
 
-    An entry has its own `monkeypatch`, and a `tmp_path` of its own below the test's.
+    An entry has its own `monkeypatch`, a `tmp_path` of its own below the test's, and a copy of any other directory. A
+    fixture with `between_entries` is told of each.
     """
     words = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]
     given = [entry if len(words) > 1 else (entry,) for entry in entries]
-    labels = [_label(entry) for entry in given] if ids is None else [str(name) for name in ids]
+    if ids is None or callable(ids):
+        labels = ["-".join(_label(part) for part in entry) for entry in given]
+    else:
+        labels = [str(name) for name in ids]
 
     def loop(test: Test) -> Test:
         asked = inspect.signature(test)
@@ -61,13 +68,15 @@ def _own(fixtures: dict[str, Any], folder: str, stack: ExitStack) -> dict[str, A
     if "tmp_path" in found:
         found["tmp_path"] = found["tmp_path"] / folder
         found["tmp_path"].mkdir()
-    for value in found.values():
-        if isinstance(value, pytest.LogCaptureFixture):
+    for name, value in found.items():
+        if isinstance(value, Path) and value.is_dir() and name != "tmp_path":
+            found[name] = copytree(value, Path(stack.enter_context(TemporaryDirectory())) / value.name)
+        elif isinstance(value, pytest.LogCaptureFixture):
             value.clear()
         elif isinstance(value, Renewed):
             value.between_entries()
     return found
 
 
-def _label(entry: Sequence[Any]) -> str:
-    return "-".join(str(getattr(part, "__name__", part))[:60] for part in entry)
+def _label(part: Any) -> str:
+    return str(getattr(part, "__name__", part))[:60]

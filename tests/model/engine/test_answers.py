@@ -16,6 +16,7 @@ from model.engine.plan import Plan
 from model.engine.scheduler import Scheduler
 from model.engine.scheduling.step_budget import Limits
 from model.engine.sequence import Key, Sequence, Status
+from tests.model.each import each
 from tests.model.engine.bookkeeping import medium, outcome
 
 SIZE = 4
@@ -131,7 +132,7 @@ def test_a_prompt_of_whole_blocks_needs_no_copy() -> None:
     assert sched.allocator.n_used == 6 and cache.copied == 0
 
 
-@pytest.mark.parametrize("prefix_cache", [True, False])
+@each("prefix_cache", [True, False])
 def test_the_others_come_in_with_the_step_that_ends_the_prompt(prefix_cache: bool) -> None:
     sched = scheduler(tokens=5, prefix_cache=prefix_cache)
     cache = Cache(sched)

@@ -18,6 +18,7 @@ from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
 from shm import Channel, ChannelClosed, channel_pair
+from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.staging.late import Late
 
@@ -105,9 +106,7 @@ def streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "kv_tokens"), [(2048, 4096), (7, 4096), (64, 208)], ids=["whole", "cut", "preempted"]
-)
+@each(("tokens", "kv_tokens"), [(2048, 4096), (7, 4096), (64, 208)], ids=["whole", "cut", "preempted"])
 def test_a_second_runner_fed_through_a_socket_gives_the_same_tokens(
     model: MultimodalLM, harness: EngineHarness, streams: str, tokens: int, kv_tokens: int
 ) -> None:
@@ -130,7 +129,7 @@ def test_a_second_runner_fed_through_a_socket_gives_the_same_tokens(
     assert second.idle, "no scheduler took part"
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.1])
+@each("temperature", [0.0, 1.1])
 def test_a_decode_may_take_a_token_that_the_host_has_not_seen(
     model: MultimodalLM, harness: EngineHarness, streams: str, temperature: float
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from model.engine.messages import Generate
 from model.net.multimodal import MultimodalLM
+from tests.model.each import each
 from tests.model.engine.engine_harness import EngineHarness
 from tests.model.engine.forms_harness import DATE, PICTURE, TEXT, Held
 from tokenization.chat.grammar import CompiledGrammar
@@ -34,7 +35,7 @@ def thinking(
     return msgspec.structs.replace(request, sampling=msgspec.structs.replace(request.sampling, thought_end=mark))
 
 
-@pytest.mark.parametrize("prefix_cache", ["on", "off"])
+@each("prefix_cache", ["on", "off"])
 def test_a_form_begins_behind_the_mark(held: Held, prefix_cache: Literal["on", "off"]) -> None:
     """In chunks of 7, beside others, behind a picture: the thought is the free answer's."""
     form, thoughts = held.form("regex", DATE), {i: free(held, PICTURE if i % 2 else TEXT, i) for i in range(4)}
@@ -48,7 +49,7 @@ def test_a_form_begins_behind_the_mark(held: Held, prefix_cache: Literal["on", "
         assert re.fullmatch(DATE, held.text(found[MARK + 1 :])) and found[-1] == held.end
 
 
-@pytest.mark.parametrize("prefix_cache", ["on", "off"])
+@each("prefix_cache", ["on", "off"])
 def test_a_preempted_answer_knows_where_its_thought_ended(held: Held, prefix_cache: Literal["on", "off"]) -> None:
     form, thoughts = held.form("regex", "([a-z][0-9]){45}"), [free(held, TEXT, i) for i in range(3)]
     requests = [

@@ -25,6 +25,7 @@ from model.ops.torch_ops import TorchOps
 from model.registry import family_of
 from model.weight_shapes import META, AskedWeights
 from model.weight_tensors import WHOLE
+from tests.model.each import each
 from tests.model.net.asked import built
 from tests.rights import forbidden
 from tests.tiny.families import NAMES, WRITERS
@@ -50,7 +51,7 @@ def alone(path: Path, target: Path) -> Path:
     return target
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_config_json_alone_tells_as_much_as_headers(tmp_path: Path, name: str) -> None:
     """All that ranks share out is the decoder's; of the rest each has all."""
     whole = WRITERS[name](tmp_path / "whole")
@@ -100,8 +101,8 @@ def test_of_a_cpu_half_of_what_weights_leave_is_the_cache(tmp_path: Path) -> Non
     assert one.room.reserved == 0 and one.room.block_size == 16
 
 
-@pytest.mark.parametrize("on_disk", ["table", "head too", "untied"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@each("on_disk", ["table", "head too", "untied"])
+@each("dtype", ["float32", "bfloat16"])
 def test_of_a_cpu_weights_and_cache_are_those_of_a_start(tmp_path: Path, dtype: str, on_disk: str) -> None:
     """Where a CPU packs weights a tied table is kept twice, and no less than one with a head of its own."""
     path = write_qwen2_5_vl(tmp_path / "model", tied=on_disk != "untied")
@@ -128,7 +129,7 @@ def test_of_a_cpu_weights_and_cache_are_those_of_a_start(tmp_path: Path, dtype: 
     assert one.weights.decoder_bytes - on_a_card.decoder_bytes == one.weights.nbytes - on_a_card.nbytes
 
 
-@pytest.mark.parametrize(("n", "engine", "nbytes", "words"), [
+@each(("n", "engine", "nbytes", "words"), [
     (3, {}, GIB, "config.json: 3 ranks do not share 4 heads of queries evenly (ranks that share all: 1, 2, 4)"),
     (1, {}, 1000, "of weights are more than 9.313e-07 GiB"),
     (1, {}, 256 * MIB + (1 << 19), "hold no block of the KV cache"),
@@ -153,7 +154,7 @@ def test_of_a_cpu_a_cache_by_size_is_compared_with_nothing_as_at_a_start(tmp_pat
     assert one.left == MIB < 63 * MIB < one.size.nbytes and one.requests == one.size.usable // (LENGTH // 16)
 
 
-@pytest.mark.parametrize("kind", ["npu", "cuda"])
+@each("kind", ["npu", "cuda"])
 def test_a_cache_by_size_lies_beside_all_else_that_is_counted(tmp_path: Path, kind: str) -> None:
     path = write_qwen2_5_vl(tmp_path)
     device = PlannedDevice(kind=kind, nbytes=GIB)

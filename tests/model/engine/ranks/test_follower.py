@@ -14,6 +14,7 @@ from model.engine.plan import Plan
 from model.engine.sequence import EncoderInput
 from model.net.multimodal import MultimodalLM
 from shm import Channel, ChannelClosed
+from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.engine.ranks.ranked import Ranked, ranked
 from tests.model.engine.test_runner import ONE, RULES, TEXT, TWO
@@ -40,10 +41,8 @@ def assert_alike(both: Ranked) -> None:
         assert torch.equal(k, other_k) and torch.equal(v, other_v)
 
 
-@pytest.mark.parametrize("encoders", ["data", "replicated"])
-@pytest.mark.parametrize(
-    ("tokens", "kv_tokens"), [(2048, 4096), (7, 4096), (64, 208)], ids=["whole", "cut", "preempted"]
-)
+@each("encoders", ["data", "replicated"])
+@each(("tokens", "kv_tokens"), [(2048, 4096), (7, 4096), (64, 208)], ids=["whole", "cut", "preempted"])
 def test_a_second_rank_computes_every_step(
     model: MultimodalLM, harness: EngineHarness, tokens: int, kv_tokens: int, encoders: str
 ) -> None:
@@ -158,8 +157,8 @@ def test_a_segment_that_one_rank_cannot_read_fails_its_request_on_all(
         assert_alike(both)
 
 
-@pytest.mark.parametrize("encoders", ["data", "replicated"])
-@pytest.mark.parametrize("rank", [0, 1])
+@each("encoders", ["data", "replicated"])
+@each("rank", [0, 1])
 def test_a_tower_that_refuses_on_one_rank_fails_its_request_on_all(
     model: MultimodalLM, harness: EngineHarness, rank: int, encoders: Any
 ) -> None:
