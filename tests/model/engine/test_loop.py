@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from configs.serve import EngineConfig
 from model.engine import loop
+from model.engine.engine import Engine
 from model.engine.kv_blocks import BlockError
 from model.engine.messages import (
     Abort,
@@ -199,9 +200,14 @@ def test_a_step_of_a_cpu_has_256_tokens_or_as_many_as_sequences_or_what_was_aske
     assert [message.n_tokens for message in engine.step() if isinstance(message, StepDone)] == [has]
 
 
-def test_books_that_do_not_add_up_end_an_idle_engine(model: MultimodalLM, tmp_path: Path) -> None:
+def test_books_that_do_not_add_up_end_an_idle_engine(
+    model: MultimodalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(self: Engine) -> None:
+        raise BlockError("they do not add up")
+
     engine = engine_at(model, tmp_path)
-    engine._scheduler.allocator._blank.pop()  # a planted leak
+    monkeypatch.setattr(Engine, "check_integrity", wrong)
     with pytest.raises(BlockError):
         loop.serve(engine, loop.Inbox(), lambda message: None)
 
