@@ -44,6 +44,12 @@ def only(path: Path, device: PlannedDevice = CARD, n: int = 1, **engine: Any) ->
     return one
 
 
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For tests that change no file."""
+    return write_qwen2_5_vl(tmp_path_factory.mktemp("model"))
+
+
 def alone(path: Path, target: Path) -> Path:
     """config.json, and nothing else."""
     target.mkdir()
@@ -66,9 +72,8 @@ def test_config_json_alone_tells_as_much_as_headers(tmp_path: Path, name: str) -
     assert all(name.startswith(DECODERS) for name, cut in cuts.items() if cut != WHOLE)
 
 
-def test_room_is_what_a_start_finds(tmp_path: Path) -> None:
+def test_room_is_what_a_start_finds(path: Path) -> None:
     """Beside weights, embeddings and samplers, by its own functions; heads are as wide as an NPU has them."""
-    path = write_qwen2_5_vl(tmp_path)
     config = EngineConfig(max_seqs=4, embedding_bytes=100 * MIB, block_size=128, tensor_parallel=2)
     one = only(path, CARD, 2, max_seqs=4, embedding_bytes=100 * MIB)
     checkpoint, asked = Checkpoint(path), AskedWeights(torch.bfloat16)
@@ -85,16 +90,14 @@ def test_room_is_what_a_start_finds(tmp_path: Path) -> None:
     assert one.requests == one.room.usable // (LENGTH // 128) > 4
 
 
-def test_what_is_said_of_working_memory_is_taken_off(tmp_path: Path) -> None:
-    path = write_qwen2_5_vl(tmp_path)
+def test_what_is_said_of_working_memory_is_taken_off(path: Path) -> None:
     less, more = (PlannedDevice(kind="npu", nbytes=GIB, working=working) for working in (1, 300 * MIB))
     samplers = found(path, less).device.working
     assert 1 < samplers == found(path).device.working < found(path, more).device.working == 300 * MIB
     assert only(path, less).left - only(path, more).left == 300 * MIB - samplers
 
 
-def test_of_a_cpu_half_of_what_weights_leave_is_the_cache(tmp_path: Path) -> None:
-    path = write_qwen2_5_vl(tmp_path)
+def test_of_a_cpu_half_of_what_weights_leave_is_the_cache(path: Path) -> None:
     one = only(path, PlannedDevice(kind="cpu", nbytes=GIB), dtype="float32")
     assert one.weights is not None and one.embedding_bytes == 0 and one.left == GIB - one.weights.nbytes
     assert one.room is not None and 0 <= one.left // 2 - one.room.nbytes < 16 * one.weights.kv.bytes_per_token(4)
@@ -137,14 +140,13 @@ def test_of_a_cpu_weights_and_cache_are_those_of_a_start(tmp_path: Path, dtype: 
     (2, {"kv_cache_bytes": 3 * GIB}, GIB, "--kv-cache-mib / 2: 1 GiB of KV cache are more than"),
 ])  # fmt: skip
 def test_why_a_number_of_ranks_does_not_serve_it(
-    tmp_path: Path, n: int, engine: dict[str, Any], nbytes: int, words: str
+    path: Path, n: int, engine: dict[str, Any], nbytes: int, words: str
 ) -> None:
-    whole = found(write_qwen2_5_vl(tmp_path), PlannedDevice(kind="npu", nbytes=nbytes), n, length=1 << 17, **engine)
+    whole = found(path, PlannedDevice(kind="npu", nbytes=nbytes), n, length=1 << 17, **engine)
     assert words in whole.ranks[0].refusal and not whole.serves
 
 
-def test_of_a_cpu_a_cache_by_size_is_compared_with_nothing_as_at_a_start(tmp_path: Path) -> None:
-    path = write_qwen2_5_vl(tmp_path)
+def test_of_a_cpu_a_cache_by_size_is_compared_with_nothing_as_at_a_start(path: Path) -> None:
     engine: dict[str, Any] = {"dtype": "float32", "kv_cache_bytes": 64 * MIB, "max_seqs": 2048}
     weights = only(path, PlannedDevice(kind="cpu", nbytes=GIB), **engine).weights
     assert weights is not None
@@ -155,8 +157,7 @@ def test_of_a_cpu_a_cache_by_size_is_compared_with_nothing_as_at_a_start(tmp_pat
 
 
 @each("kind", ["npu", "cuda"])
-def test_a_cache_by_size_lies_beside_all_else_that_is_counted(tmp_path: Path, kind: str) -> None:
-    path = write_qwen2_5_vl(tmp_path)
+def test_a_cache_by_size_lies_beside_all_else_that_is_counted(path: Path, kind: str) -> None:
     device = PlannedDevice(kind=kind, nbytes=GIB)
     left = only(path, device, max_seqs=2048).left
     fits, not_quite = (only(path, device, kv_cache_bytes=nbytes, max_seqs=2048) for nbytes in (left, left + MIB))
@@ -168,13 +169,12 @@ def test_a_cache_by_size_lies_beside_all_else_that_is_counted(tmp_path: Path, ki
     assert served.requests == served.room.usable // (LENGTH // served.room.block_size)
 
 
-def test_of_gpus_one_serves_it(tmp_path: Path) -> None:
-    one, two = found(write_qwen2_5_vl(tmp_path), PlannedDevice(kind="cuda", nbytes=GIB), 1, 2).ranks
+def test_of_gpus_one_serves_it(path: Path) -> None:
+    one, two = found(path, PlannedDevice(kind="cuda", nbytes=GIB), 1, 2).ranks
     assert not one.refusal and two.refusal.startswith("--tensor-parallel: of cuda one device is served")
 
 
-def test_settings_that_a_device_does_not_take_are_refused(tmp_path: Path) -> None:
-    path = write_qwen2_5_vl(tmp_path)
+def test_settings_that_a_device_does_not_take_are_refused(path: Path) -> None:
     for engine, flag in (({"dtype": "float32"}, "--dtype"), ({"block_size": 16}, "--block-size")):
         with pytest.raises(DeviceError, match=f"^{flag} .* is not served on an NPU"):
             found(path, **engine)

@@ -5,6 +5,7 @@ import json
 import re
 import time
 import unicodedata
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,6 +39,11 @@ PUBLISHED = CHECKOUT.parent / "shared" / "data" / "qwen.tiktoken"
 TINY = QwenVLTokenizer.from_checkpoint(Checkpoint(GOLDEN / "ckpt"))
 
 
+@cache
+def published() -> QwenVLTokenizer:
+    return QwenVLTokenizer(read_ranks(PUBLISHED))
+
+
 @pytest.fixture(scope="module", params=["tiny", "real"])
 def case(request: pytest.FixtureRequest) -> tuple[QwenVLTokenizer, dict[str, Any]]:
     golden = json.loads((GOLDEN / f"tokenizer_{request.param}.json").read_text(encoding="utf-8"))
@@ -45,7 +51,7 @@ def case(request: pytest.FixtureRequest) -> tuple[QwenVLTokenizer, dict[str, Any
         return TINY, golden
     if not PUBLISHED.is_file():
         pytest.skip("the published vocabulary is not at ../shared/data/qwen.tiktoken beside the checkout")
-    return QwenVLTokenizer(read_ranks(PUBLISHED)), golden
+    return published(), golden
 
 
 def test_special_ids_follow_the_ranks(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
@@ -81,7 +87,7 @@ def test_golden_decode(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
 def test_published_ids() -> None:
     if not PUBLISHED.is_file():
         pytest.skip("the published vocabulary is not at ../shared/data/qwen.tiktoken beside the checkout")
-    tokenizer = QwenVLTokenizer(read_ranks(PUBLISHED))
+    tokenizer = published()
     assert {text: tokenizer.encode(text) for text in ("system", "assistant", "user", "\n")} == {
         "system": [8948], "assistant": [77091], "user": [872], "\n": [198],
     }  # fmt: skip
