@@ -17,6 +17,7 @@ from model.engine.ranks import part
 from model.ops.collectives import Ranks
 from model.ops.load import load_ops
 from model.ops.npu_rules import RuleError
+from tests.model.each import each
 from tests.model.test_device import config_of
 from tests.model.torch_npu_double import A2, A3, NpuDouble, install
 from tests.tiny.qwen2_vl import write_qwen2_vl
@@ -27,8 +28,8 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-@pytest.mark.parametrize("soc", [A2, "Ascend910B4-1", A3, "Ascend910_9382"])
-@pytest.mark.parametrize("asked", ["npu", "auto"])
+@each("soc", [A2, "Ascend910B4-1", A3, "Ascend910_9382"])
+@each("asked", ["npu", "auto"])
 def test_an_npu_is_made_ready_and_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soc: str, asked: str) -> None:
     npu = NpuDouble(soc)
     install(monkeypatch, tmp_path, npu)
@@ -49,7 +50,7 @@ def test_a_rank_takes_the_card_of_its_number(tmp_path: Path, monkeypatch: pytest
             resolve(asked, "auto", config_of(tmp_path, dtype="bfloat16"), rank=2)
 
 
-@pytest.mark.parametrize("own", ["float32", "float16", None])
+@each("own", ["float32", "float16", None])
 def test_every_other_checkpoint_is_served_in_bfloat16_and_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, own: str | None
 ) -> None:
@@ -69,8 +70,8 @@ def test_nothing_is_said_of_what_was_asked_for(
     assert not caplog.messages
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("asked", ["npu", "auto"])
+@each("dtype", ["float32", "float16"])
+@each("asked", ["npu", "auto"])
 def test_another_dtype_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, dtype: Dtype
 ) -> None:
@@ -103,7 +104,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each("case", REFUSED)
 def test_what_cannot_be_had_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
@@ -158,7 +159,7 @@ def test_an_npu_gets_its_own_operations() -> None:
         load_ops(torch.device("npu", 0), torch.float32)
 
 
-@pytest.mark.parametrize("wanted", [False, True])
+@each("wanted", [False, True])
 def test_the_engine_asks_launches_where_it_is_told_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: bool
 ) -> None:

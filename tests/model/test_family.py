@@ -1,8 +1,9 @@
 """Every family of the registry is what it declares: its media, its features, its largest items, pads and positions."""
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from model.registry import families, family_of
 from server.requests.sampling import model_length
 from tests.e2e.audio_chats import IMAGE, SILENT, SOUND, TALKIE
 from tests.e2e.running import data_url, picture
+from tests.model.each import each
 from tests.npu.families import FAMILIES as ON_NPU
 from tests.parity.harness import load_ours
 from tests.tiny.families import NAMES, WRITERS
@@ -36,26 +38,29 @@ OTHER = {"image": data_url(picture(300, 40))}
 MEDIA: dict[Kind, dict[str, Any]] = {"image": IMAGE, "video": SILENT, "audio": SOUND}
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return WRITERS[request.param](tmp_path_factory.mktemp(request.param))
+@dataclass(frozen=True)
+class Case:
+    path: Path
+    family: Family
+    harness: WorkerHarness
+
+    def counted(self, medium: dict[str, Any]) -> Prepared:
+        """One medium and a question, as a worker lays them out."""
+        return self.harness.run([medium, {"text": "What is it?"}], count_only=True)
 
 
-@pytest.fixture
-def family(path: Path) -> Family:
-    return family_of(Checkpoint(path))
-
-
-@pytest.fixture
-def harness(path: Path, family: Family, tmp_path: Path) -> Iterator[WorkerHarness]:
-    with worker_harness_at(tmp_path / "shm", family.host(Checkpoint(path), SMALL.max_pixels)) as harness:
-        yield harness
-
-
-@pytest.fixture
-def counted(harness: WorkerHarness) -> Callable[..., Prepared]:
-    """One medium and a question, as a worker lays them out."""
-    return lambda medium: harness.run([medium, {"text": "What is it?"}], count_only=True)
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]:
+    """A checkpoint of each family, and a worker's half of it."""
+    with ExitStack() as stack:
+        found = {}
+        for name in NAMES:
+            path = WRITERS[name](tmp_path_factory.mktemp(name))
+            family = family_of(Checkpoint(path))
+            host = family.host(Checkpoint(path), SMALL.max_pixels)
+            harness = stack.enter_context(worker_harness_at(tmp_path_factory.mktemp("shm") / name, host))
+            found[name] = Case(path, family, harness)
+        yield found
 
 
 def test_every_family_has_a_tiny_checkpoint_of_its_own() -> None:
@@ -66,19 +71,25 @@ def test_who_is_served_on_an_npu_was_proven_there() -> None:
     assert set(ON_NPU) == {family.name for family, _ in families() if "npu" in family.devices}
 
 
-def test_a_device_that_is_not_declared_is_refused(family: Family) -> None:
+@each("name", NAMES)
+def test_a_device_that_is_not_declared_is_refused(cases: dict[str, Case], name: str) -> None:
+    family = cases[name].family
     family.check_device("cpu")
     with pytest.raises(CheckpointError, match=r"--device npu: .* is not served there \(it is on cpu, cuda\)"):
         replace(family, devices=("cpu", "cuda")).check_device("npu")
 
 
-def test_what_a_checkpoint_takes_is_what_its_family_declares(family: Family, harness: WorkerHarness) -> None:
+@each("name", NAMES)
+def test_what_a_checkpoint_takes_is_what_its_family_declares(cases: dict[str, Case], name: str) -> None:
+    family, harness = cases[name].family, cases[name].harness
     host = harness.processor
     assert host.modalities == family.modalities and host.placeholders.keys() == family.modalities.keys()
     assert host.features <= family.features
 
 
-def test_the_largest_items_are_what_the_network_encodes(path: Path, harness: WorkerHarness) -> None:
+@each("name", NAMES)
+def test_the_largest_items_are_what_the_network_encodes(cases: dict[str, Case], name: str) -> None:
+    path, harness = cases[name].path, cases[name].harness
     model = load_ours(path)
     found = {item.kind: item for item in harness.processor.largest(SMALL, LENGTH)}
     assert found.keys() == harness.processor.modalities.keys() == model.placeholder_ids.keys()
@@ -89,7 +100,9 @@ def test_the_largest_items_are_what_the_network_encodes(path: Path, harness: Wor
         assert encode_dummy(model, dummy)[0].shape == (item.n_tokens, model.media_width)
 
 
-def test_several_media_of_one_call_are_those_of_one_by_one(path: Path, harness: WorkerHarness) -> None:
+@each("name", NAMES)
+def test_several_media_of_one_call_are_those_of_one_by_one(cases: dict[str, Case], name: str) -> None:
+    path, harness = cases[name].path, cases[name].harness
     model = load_ours(path)
     for kind, item in {item.kind: item for item in harness.processor.largest(SMALL, LENGTH)}.items():
         rng = np.random.default_rng(7)
@@ -100,7 +113,9 @@ def test_several_media_of_one_call_are_those_of_one_by_one(path: Path, harness: 
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
 
 
-def test_one_size_for_all_where_that_is_declared(family: Family, counted: Callable[..., Prepared]) -> None:
+@each("name", NAMES)
+def test_one_size_for_all_where_that_is_declared(cases: dict[str, Case], name: str) -> None:
+    family, counted = cases[name].family, cases[name].counted
     for kind, modality in family.modalities.items():
         if kind == "image":
             grids = {counted(medium).media[0].grid for medium in (IMAGE, OTHER)}
@@ -109,14 +124,18 @@ def test_one_size_for_all_where_that_is_declared(family: Family, counted: Callab
             assert not modality.fixed, "no family has such"
 
 
-def test_bounds_of_pixels_are_told_where_sizes_differ(path: Path, family: Family) -> None:
+@each("name", NAMES)
+def test_bounds_of_pixels_are_told_where_sizes_differ(cases: dict[str, Case], name: str) -> None:
     """Without them a server would cap pictures below what the checkpoint asks for."""
+    path, family = cases[name].path, cases[name].family
     image = family.modalities.get("image")
     assert (image is not None and not image.fixed) == (family.pixels(Checkpoint(path)) is not None)
 
 
-def test_the_decoders_keys_are_where_a_server_looks(path: Path, family: Family, tmp_path: Path) -> None:
+@each("name", NAMES)
+def test_the_decoders_keys_are_where_a_server_looks(cases: dict[str, Case], name: str, tmp_path: Path) -> None:
     """Else its length and its end tokens would be others than the checkpoint's, without a word."""
+    path, family = cases[name].path, cases[name].family
     whole = json.loads((path / "config.json").read_text(encoding="utf-8"))
     (decoder,) = [values for values in sections_of(whole) if DECODER <= values.keys()]
     decoder["max_position_embeddings"] = 1234
@@ -131,7 +150,9 @@ def sections_of(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from sections_of(inner)
 
 
-def test_pads_lie_as_declared(family: Family, harness: WorkerHarness, counted: Callable[..., Prepared]) -> None:
+@each("name", NAMES)
+def test_pads_lie_as_declared(cases: dict[str, Case], name: str) -> None:
+    family, harness, counted = cases[name].family, cases[name].harness, cases[name].counted
     for kind, modality in family.modalities.items():
         done = counted(MEDIA[kind])
         (item,) = done.media
@@ -152,7 +173,9 @@ def test_pads_lie_as_declared(family: Family, harness: WorkerHarness, counted: C
             assert len(seen.spans) > 1 < len(heard.spans)
 
 
-def test_positions_are_as_declared(family: Family, counted: Callable[..., Prepared]) -> None:
+@each("name", NAMES)
+def test_positions_are_as_declared(cases: dict[str, Case], name: str) -> None:
+    family, counted = cases[name].family, cases[name].counted
     for kind, modality in family.modalities.items():
         done = counted(MEDIA[kind])
         plain = np.array_equal(done.positions, plain_positions(len(done.input_ids))[0]) and done.position_delta == 0
@@ -167,12 +190,15 @@ def slice_of(done: Prepared) -> slice:
     return slice(start, start + n)
 
 
-def test_more_items_than_a_family_takes(family: Family, harness: WorkerHarness) -> None:
+@each("name", NAMES)
+def test_more_items_than_a_family_takes(cases: dict[str, Case], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The item that is too much is named; a family without a bound of its own is given one."""
+    family, harness = cases[name].family, cases[name].harness
     for kind, modality in family.modalities.items():
         most = modality.most or 2
         bounded: dict[Kind, Modality] = {**family.modalities, kind: replace(modality, most=most)}
-        harness.processor.modalities = bounded
+        harness.asked.clear()
+        monkeypatch.setattr(harness.processor, "modalities", bounded)
         error = harness.refused([{"text": "a"}, *[MEDIA[kind]] * (most + 1)])
         assert error.param == f"inputs[{most + 1}].{kind}"
         assert f"holds {most + 1} media items of kind {kind}, this model takes at most {most}" in error.message

@@ -11,6 +11,7 @@ from torch import Tensor
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.weight_tensors import WHOLE, Cut
 from model.weights import Weights
+from tests.model.each import each
 from tests.rights import forbidden
 
 CUTS: dict[str, tuple[Cut, Callable[[Tensor], Tensor]]] = {
@@ -32,9 +33,9 @@ def checkpoint_of(path: Path, kind: str, tensors: dict[str, Tensor]) -> Checkpoi
     return Checkpoint(path)
 
 
-@pytest.mark.parametrize("kind", ["safetensors", "pickled"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("cut", CUTS)
+@each("kind", ["safetensors", "pickled"])
+@each("dtype", [torch.float32, torch.bfloat16])
+@each("cut", CUTS)
 def test_a_part_is_what_the_whole_has_there(tmp_path: Path, kind: str, dtype: torch.dtype, cut: str) -> None:
     """Of a pickled file the matrix lies transposed there."""
     matrix = torch.arange(77.0, dtype=dtype).view(11, 7).T
@@ -75,7 +76,7 @@ def test_rows_alone_are_compared(tmp_path: Path) -> None:
     assert weights.equal("a", "b", range(0, 4)) and not weights.equal("a", "b", range(3, 6))
 
 
-@pytest.mark.parametrize(("kind", "file"), [("safetensors", "model.safetensors"), ("pickled", "pytorch_model.bin")])
+@each(("kind", "file"), [("safetensors", "model.safetensors"), ("pickled", "pytorch_model.bin")])
 def test_a_file_that_nobody_may_read_is_named(tmp_path: Path, kind: str, file: str) -> None:
     checkpoint = checkpoint_of(tmp_path, kind, {"a": torch.ones(4, 3)})
     with forbidden(tmp_path / file), pytest.raises(CheckpointError, match=f"^{file}: cannot be read: Permission den"):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from model.net.multimodal import MultimodalLM
 from model.ops.base import Ops
+from tests.model.each import each
 from tests.model.ops.present import PRESENT, present_ops
 from tests.npu.aten import assert_none_computed_otherwise, recorded
 from tests.npu.graph_references import GRAPH_REFERENCES
@@ -45,7 +46,7 @@ def arguments() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
     }
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@each("name", SCHEMAS)
 def test_outputs_are_those_of_the_table(name: str) -> None:
     """Of the reference, and of the kernel that knows shapes only."""
     define_operators()
@@ -58,7 +59,7 @@ def test_outputs_are_those_of_the_table(name: str) -> None:
         assert tuple((tuple(x.shape), x.dtype) for x in outputs) == expected
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@each("name", SCHEMAS)
 def test_an_argument_that_the_schema_lacks_is_refused(name: str) -> None:
     define_operators()
     args, kwargs = arguments()[name]
@@ -66,7 +67,7 @@ def test_an_argument_that_the_schema_lacks_is_refused(name: str) -> None:
         getattr(torch.ops.npu, name)(*args, **kwargs, softmax_scale=1.0)
 
 
-@pytest.mark.parametrize(
+@each(
     "name, changed, why",
     [
         ("npu_fused_infer_attention_score", {"actual_seq_lengths": [2, 3]}, "the number of rows"),
@@ -100,7 +101,7 @@ def test_references_refuse_what_cann_refuses(name: str, changed: dict[str, Any],
         REFERENCES[name](**(given | changed))
 
 
-@pytest.mark.parametrize(
+@each(
     ("heads", "changed", "why"),
     [
         (4, {"num_key_value_heads": 4}, "share no keys have no place in a graph"),
@@ -121,7 +122,7 @@ def test_what_a_graph_may_not_capture_is_refused(heads: int, changed: dict[str, 
         run(query, cache, cache, **(given | changed), out=[torch.empty_like(query), query.new_empty(1)])
 
 
-@pytest.mark.parametrize("name", [name for name in PRESENT if name.startswith("npu")])
+@each("name", [name for name in PRESENT if name.startswith("npu")])
 def test_no_operator_that_an_npu_computes_otherwise(name: str) -> None:
     check_activations_and_attention(present_ops(name))
 
@@ -136,7 +137,7 @@ def check_activations_and_attention(ops: Ops) -> None:
         assert_none_computed_otherwise(lambda: (ops.segment_attention(q, q, q, [1, 2]), ops.cross_attention(q, q, q)))
 
 
-@pytest.mark.parametrize("heads", MOST_LAUNCHES)
+@each("heads", MOST_LAUNCHES)
 def test_launches_of_a_decoder_layer(heads: str, tmp_path: Path) -> None:
     """A prefill behind a past beside a decode: what a third layer adds to two."""
     counts = []

@@ -9,6 +9,7 @@ import pytest
 from model.engine.engine import Engine
 from model.engine.messages import SamplingParams
 from model.net.multimodal import MultimodalLM
+from tests.model.each import each
 from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, engine_harness_at, picture
 from tests.model.ops.present import present_ops
 from tests.npu.families import BLOCK_SIZE, write_family
@@ -73,8 +74,8 @@ def answers(harness: EngineHarness, engine: Engine, grown: int) -> Answers:
     return found
 
 
-@pytest.mark.parametrize("ops", LEAD)
-@pytest.mark.parametrize("way", WAYS)
+@each("ops", LEAD)
+@each("way", WAYS)
 def test_tokens_are_those_of_float32(
     models: dict[str, MultimodalLM], harness: EngineHarness, expected: Answers, way: str, ops: str
 ) -> None:

@@ -1,8 +1,7 @@
 """Every family over NpuOps: how far its logits are from float32, and its tokens the same where that is clear."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,13 @@ import torch
 from torch import Tensor
 
 from model.ops.npu import NpuOps
+from tests.model.each import each
 from tests.model.ops.present import present_ops
 from tests.npu.aten import COMPUTED_OTHERWISE, recorded
 from tests.npu.families import FAMILIES, mixed_logits, samples_of, write_family
 from tests.parity.harness import Sample, load_ours, load_over
 
-BARS = {"npu-bfloat16": 0.06}  # of the largest logit
+BAR = 0.06  # of the largest logit
 NETWORKS = {
     "qwen_vl": 3,
     "qwen2_vl": 2,
@@ -39,39 +39,33 @@ class Setup:
     exact: Tensor  # float32 [steps, vocab]
 
 
-@pytest.fixture(scope="module")
-def setups(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Setup]:
-    @cache
-    def made(name: str) -> Setup:
-        path = write_family(name, tmp_path_factory.mktemp(name))
-        samples = samples_of(name, path)
-        return Setup(path, samples, mixed_logits(load_ours(path), samples))
-
-    return made
+def setup_of(name: str, folder: Path) -> Setup:
+    path = write_family(name, folder)
+    samples = samples_of(name, path)
+    return Setup(path, samples, mixed_logits(load_ours(path), samples))
 
 
-@pytest.mark.parametrize("ops", BARS)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_logits_and_tokens(setups: Callable[[str], Setup], family: str, ops: str) -> None:
-    setup = setups(family)
+@each("family", FAMILIES)
+def test_logits_and_tokens(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each network with attention asks whether its heads are served."""
+    setup, asked = setup_of(family, tmp_path), list[tuple[int, ...]]()
+    check_heads = NpuOps.check_heads
+
+    def checked(self: NpuOps, *heads: int) -> None:
+        asked.append(heads)
+        check_heads(self, *heads)
+
+    monkeypatch.setattr(NpuOps, "check_heads", checked)
+    model = load_over(present_ops("npu-bfloat16"), setup.path)
+    assert len(asked) == NETWORKS[family]
     with recorded() as names:
-        found = mixed_logits(load_over(present_ops(ops), setup.path), setup.samples)
+        found = mixed_logits(model, setup.samples)
     assert not COMPUTED_OTHERWISE.keys() & set(names)
     largest = float(setup.exact.abs().max())
     worst = float((found - setup.exact).abs().max()) / largest
     best = setup.exact.topk(2).values
-    clear = (best[:, 0] - best[:, 1]) > 2 * BARS[ops] * largest
-    assert worst <= BARS[ops]
+    clear = (best[:, 0] - best[:, 1]) > 2 * BAR * largest
+    assert worst <= BAR
     tokens = setup.exact.argmax(-1)
     assert float(clear.float().mean()) >= CLEAR and len(tokens[clear].unique()) > 2
     assert torch.equal(found.argmax(-1)[clear], tokens[clear])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_network_with_attention_asks_whether_its_heads_are_served(
-    setups: Callable[[str], Setup], family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[int, int, int]] = []
-    monkeypatch.setattr(NpuOps, "check_heads", lambda self, *heads: asked.append(heads))
-    load_over(present_ops("npu-bfloat16"), setups(family).path)
-    assert len(asked) == NETWORKS[family]

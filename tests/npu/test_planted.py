@@ -16,6 +16,7 @@ import torch.nn.functional as F
 
 from model.ops import npu
 from model.ops import npu_rules as rules
+from tests.model.each import each
 from tests.model.ops import test_paged as paged
 from tests.model.ops import test_torch_ops as conformance
 from tests.model.ops.present import present_ops
@@ -32,7 +33,7 @@ def _ops() -> npu.NpuOps:
 
 
 def _every_ops(batch: str) -> None:
-    paged.test_every_ops(_ops(), paged.BATCHES[batch])
+    paged.assert_as_defined(_ops(), paged.BATCHES[batch], (6, 2), paged.DIM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Mistake:
     raises: type[Exception]
     says: str  # what the error or the failed assertion says
     check: Callable[[], None] = partial(_every_ops, "mixed")  # a test's call: passes without the mistake
-    caught_by: str = "test_paged.py::test_every_ops[npu-bfloat16-mixed]"
+    caught_by: str = "test_paged.py::test_every_ops[npu-bfloat16]"
 
 
 def _planned(**changes: Callable[[Any], Any]) -> Plant:
@@ -150,15 +151,15 @@ MISTAKES = (
     Mistake(
         name="heads of 80 unpadded",
         plant=_unpadded,
-        check=lambda: paged.test_every_head_dim(_ops(), 80),
-        caught_by="test_paged.py::test_every_head_dim[npu-bfloat16-80]",
+        check=lambda: paged.assert_as_defined(_ops(), paged.BATCHES["mixed"], (4, 2), 80),
+        caught_by="test_paged.py::test_every_head_dim[npu-bfloat16]",
         raises=RULE, says=r"query, head_dim one of \(64, 128, 192\), 80",
     ),
     Mistake(
         name="strided query",
         plant=_uncopied,
-        check=lambda: paged.test_query_may_be_a_view(_ops(), 64),
-        caught_by="test_paged.py::test_query_may_be_a_view[npu-bfloat16-64]",
+        check=lambda: paged.assert_a_view_is_taken(_ops(), 64),
+        caught_by="test_paged.py::test_query_may_be_a_view[npu-bfloat16]",
         raises=RULE, says="query, contiguous, strides",
     ),
     Mistake(
@@ -199,7 +200,7 @@ MISTAKES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@each("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_a_planted_mistake_is_caught(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake.check()
     mistake.plant(monkeypatch)

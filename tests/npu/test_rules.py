@@ -13,6 +13,7 @@ from torch import Tensor
 from configs.checkpoint import CheckpointError
 from model.ops import npu_rules as rules
 from model.ops.npu import NpuOps
+from tests.model.each import each
 from tests.npu.references import Refused
 from tests.npu.ring0 import define_operators
 
@@ -161,12 +162,12 @@ BROKEN: list[tuple[Call, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("check", ORDINARY, ids=[check.__name__ for check in ORDINARY])
+@each("check", ORDINARY, ids=[check.__name__ for check in ORDINARY])
 def test_ordinary_arguments_pass(check: Call) -> None:
     check(**ORDINARY[check])
 
 
-@pytest.mark.parametrize("check, changed, message", BROKEN, ids=lambda part: part if isinstance(part, str) else "")
+@each("check, changed, message", BROKEN, ids=lambda part: part if isinstance(part, str) else "")
 def test_a_broken_rule_is_named(check: Call, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(rules.RuleError) as caught:
         check(**{**ORDINARY[check], **changed})
@@ -184,7 +185,7 @@ def test_the_table_breaks_every_rule() -> None:
     assert broken == asked
 
 
-@pytest.mark.parametrize("dim, padded", [(16, 64), (64, 64), (72, 128), (80, 128), (104, 128), (128, 128), (130, 192)])
+@each("dim, padded", [(16, 64), (64, 64), (72, 128), (80, 128), (104, 128), (128, 128), (130, 192)])
 def test_heads_are_padded_to_the_next_that_attention_takes(dim: int, padded: int) -> None:
     define_operators()
     ops = NpuOps(CPU, torch.bfloat16)
@@ -192,7 +193,7 @@ def test_heads_are_padded_to_the_next_that_attention_takes(dim: int, padded: int
     assert ops.kv_cache(2, 128, 3, dim)[0].shape == (2, 128, 3, padded)
 
 
-@pytest.mark.parametrize("call", ["swiglu", "rotary"])
+@each("call", ["swiglu", "rotary"])
 def test_launches_are_asked_only_where_that_is_wanted(call: str) -> None:
     """Without it the reference is what refuses, as a device would, later and in other words."""
     define_operators()

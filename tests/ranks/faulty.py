@@ -9,7 +9,6 @@ from typing import Any
 from model.engine.messages import StartEngine
 
 _FOLDER = "TEST_FAULTS"  # names a directory: a file RANK-PLACE in it lets the next call at that place fail there
-PLACES = ("load", "decode", "encode", "collective")
 SAID = "planted in this rank"
 
 

@@ -19,6 +19,8 @@ from tests.ranks.processes import run_ranks
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
 BAR = 2e-5  # of the largest absolute logit of one rank
 HURT = {"bias on every rank": "fuyu", "padded vocabulary": "qwen3_vl"}  # where a mistake shows; else Qwen2.5-VL
+# Of each kind of decoder one: the others' are built and computed by the same lines.
+ROUNDED = ("qwen_vl", "qwen2_5_vl", "qwen3_vl", "fuyu", "mistral3")
 FOUR = "qwen2_5_vl"  # four heads over two of keys: each of these lies on two of four ranks
 
 
@@ -30,8 +32,8 @@ class Job:
 
 
 JOBS = (
-    *(Job(family, dtype) for family in FAMILIES for dtype in ("float32", "bfloat16")),
-    *(Job(family, "bfloat16", EXACT_SUMS) for family in FAMILIES),
+    *(Job(family) for family in FAMILIES),
+    *(Job(family, "bfloat16", given) for family in ROUNDED for given in ("", EXACT_SUMS)),
     *(Job(HURT.get(mistake, "qwen2_5_vl"), planted=mistake) for mistake in MISTAKES),
 )
 
@@ -107,12 +109,12 @@ def check_bfloat16(group: Group, path: Path, family: str) -> None:
     assert mine <= 1.3 * max(theirs)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_two_ranks_say_what_one_says(pair: Group, paths: dict[str, Path], family: str) -> None:
-    assert error(pair.said[Job(family)].logits, paths[family], family) <= BAR
+def test_two_ranks_say_what_one_says(pair: Group, paths: dict[str, Path]) -> None:
+    errors = {family: error(pair.said[Job(family)].logits, paths[family], family) for family in FAMILIES}
+    assert max(errors.values()) <= BAR, errors
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ROUNDED)
 def test_two_ranks_in_bfloat16(pair: Group, paths: dict[str, Path], family: str) -> None:
     check_bfloat16(pair, paths[family], family)
 
@@ -134,7 +136,9 @@ def test_calls_are_counted(pair: Group, paths: dict[str, Path], family: str) -> 
         assert of_rank["logits"][1] == of_rank["vocab"]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_seen(pair: Group, paths: dict[str, Path], mistake: str) -> None:
-    family = HURT.get(mistake, "qwen2_5_vl")
-    assert error(pair.said[Job(family, planted=mistake)].logits, paths[family], family) > 10 * BAR
+def test_mistakes_are_seen(pair: Group, paths: dict[str, Path]) -> None:
+    errors = {}
+    for mistake in MISTAKES:
+        family = HURT.get(mistake, "qwen2_5_vl")
+        errors[mistake] = error(pair.said[Job(family, planted=mistake)].logits, paths[family], family)
+    assert min(errors.values()) > 10 * BAR, errors

@@ -2,8 +2,9 @@
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,9 +35,11 @@ from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat, Media, Text, Turn
 from tokenization.messages import Measured, Prepare, StartWorker
 from tokenization.prepare import prepare
+from tokenization.processor import Processor
 from tokenization.text.tokenizer import Tokenizer
 
 Parts = Sequence[str | Image.Image | Media]
+Alone = Callable[..., list[int]]  # of what is asked, and its sampling
 GREEDY = SamplingParams(max_tokens=16, temperature=0.0, seed=0)
 
 
@@ -49,7 +52,7 @@ def picture(width: int, height: int, seed: int) -> Image.Image:
 def data_url(image: Image.Image) -> str:
     """The picture as a client would send it, without loss."""
     file = io.BytesIO()
-    image.save(file, "PNG")
+    image.save(file, "PNG", compress_level=1)
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
@@ -82,11 +85,23 @@ class EngineHarness:
         self.finished: dict[str, Finished] = {}
         self.read: dict[str, list[str]] = {}
         self.kept: dict[bytes, int] = {}  # by the engine's own word
+        self.lent: dict[str, Sequence[str]] = {}  # names of segments
         self._start = StartWorker(
             checkpoint=str(checkpoint), media=MediaConfig(), max_model_len=32768, shm_root=str(owner.root)
         )
-        found = Checkpoint(checkpoint)
-        self.processor = family_of(found).processor(found, MediaConfig().max_pixels)
+        self.processor = processor_of(checkpoint)
+
+    def between_entries(self) -> None:
+        """Forget what was asked for."""
+        for name in self.lent:
+            self.drop(name)
+        for book in (self.events, self.finished, self.read, self.kept, self.lent):
+            book.clear()
+
+    def drop(self, request_id: str) -> None:
+        """As when the request ended: its names lead nowhere."""
+        self.pool.retire(request_id)
+        self.pool.settle(request_id)
 
     def prepare(self, request_id: str, parts: Parts, sampling: SamplingParams = GREEDY, salt: bytes = b"") -> Generate:
         """The chat as the engine gets it, its pixels in leased segments, but for those that it keeps.
@@ -97,7 +112,8 @@ class EngineHarness:
         def ask(measured: Measured) -> Sequence[str]:
             kept = [key in self.kept for key in measured.keys] or [False] * len(measured.nbytes)
             sizes = [n for n, there in zip(measured.nbytes, kept, strict=True) if not there]
-            names = iter(self.pool.lease(request_id, sizes))
+            self.lent[request_id] = self.pool.lease(request_id, sizes)
+            names = iter(self.lent[request_id])
             return ["" if there else next(names) for there in kept]
 
         job = Prepare(request_id=request_id, chat=chat_of(parts), salt=salt)
@@ -122,8 +138,7 @@ class EngineHarness:
             elif isinstance(message, Finished):
                 assert message.request_id not in self.finished
                 self.finished[message.request_id] = message
-                self.pool.retire(message.request_id)
-                self.pool.settle(message.request_id)
+                self.drop(message.request_id)
 
     def submit(self, engine: Engine, generate: Generate) -> None:
         """Hand a request over; a refusal is booked."""
@@ -153,6 +168,13 @@ class EngineHarness:
         assert engine.stats.kv_blocks_used == 0 and engine.stats.embedding_bytes == 0
         stats = self.pool.stats()
         assert stats.leased_bytes == 0 and stats.path_files == 0
+
+
+@cache
+def processor_of(checkpoint: Path) -> Processor:
+    """As a worker has one for all requests."""
+    found = Checkpoint(checkpoint)
+    return family_of(found).processor(found, MediaConfig().max_pixels)
 
 
 @contextmanager

@@ -28,6 +28,9 @@ class Held:
         self.end = self.tokenizer.special["<|im_end|>"]
         self._vocabulary = GrammarVocabulary(self.tokenizer, self.tokenizer.vocab_size)
 
+    def between_entries(self) -> None:
+        self.harness.between_entries()
+
     def form(self, kind: Any, source: str) -> CompiledGrammar:
         return CompiledGrammar(source=compiled(Grammar(kind=kind, source=source, param="x"), self._vocabulary))
 

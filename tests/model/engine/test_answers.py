@@ -1,6 +1,8 @@
 """Several answers to one prompt: shared blocks, copies of the last one, and what every slot of the cache then holds."""
 
 from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,6 +16,7 @@ from model.engine.plan import Plan
 from model.engine.scheduler import Scheduler
 from model.engine.scheduling.step_budget import Limits
 from model.engine.sequence import Key, Sequence, Status
+from tests.model.each import each
 from tests.model.engine.bookkeeping import medium, outcome
 
 SIZE = 4
@@ -52,15 +55,17 @@ class Cache:
 
     def run(self, plan: Plan) -> None:
         """Check that every chunk finds its past, write what it computes, then copy."""
-        for chunk in plan.chunks:
-            for i in range(chunk.start):
-                assert self._at(self._sched[chunk.key].block_table, i) == self._truth(chunk.key, i), (chunk, i)
-        for chunk in plan.chunks:
-            for i in range(chunk.start, chunk.stop):
-                block = self._sched[chunk.key].block_table[i // SIZE]
+        truths = [self._truths(chunk.key, chunk.stop) for chunk in plan.chunks]
+        for chunk, truth in zip(plan.chunks, truths, strict=True):
+            table = self._sched[chunk.key].block_table
+            assert [self._at(table, i) for i in range(chunk.start)] == truth[: chunk.start], chunk
+        for chunk, truth in zip(plan.chunks, truths, strict=True):
+            table = self._sched[chunk.key].block_table
+            for block in table[chunk.start // SIZE : -(-chunk.stop // SIZE)]:
                 assert self._sched.allocator._keys[block] is None, "a block that others may hold is written"
                 assert self._holders(block) <= {chunk.key, *chunk.sampled_keys}
-                self._slots[block * SIZE + i % SIZE] = self._truth(chunk.key, i)
+            for i in range(chunk.start, chunk.stop):
+                self._slots[table[i // SIZE] * SIZE + i % SIZE] = truth[i]
         for chunk in plan.chunks:
             for source, target in chunk.copies:
                 self._slots[target * SIZE : target * SIZE + SIZE] = self._slots[source * SIZE : source * SIZE + SIZE]
@@ -76,10 +81,15 @@ class Cache:
     def _at(self, table: list[int], i: int) -> object:
         return self._slots[table[i // SIZE] * SIZE + i % SIZE]
 
-    def _truth(self, key: Key, i: int) -> object:
+    def _truths(self, key: Key, stop: int) -> list[int]:
+        """Of each of the first tokens a number of it and all before it: ids, positions, and media that have begun."""
         sequence = self._sched[key]
-        media = [(item.content or item.key, item.spans) for item in sequence.media if item.first <= i]
-        return sequence.root, sequence.ids[: i + 1].tolist(), sequence.positions_of(0, i + 1).tolist(), media
+        tokens: list[Any] = [*zip(sequence.ids[:stop].tolist(), *sequence.positions_of(0, stop).tolist(), strict=True)]
+        for item in sequence.media:
+            if item.first < stop:
+                tokens[item.first] += (item.content or item.key, item.spans)
+        chain = accumulate(tokens, lambda past, token: hash((past, token)), initial=hash(sequence.root))
+        return [*chain][1:]
 
     def _holders(self, block: int) -> set[Key]:
         return {s.key for s in self._sched if block in s.block_table}
@@ -122,7 +132,7 @@ def test_a_prompt_of_whole_blocks_needs_no_copy() -> None:
     assert sched.allocator.n_used == 6 and cache.copied == 0
 
 
-@pytest.mark.parametrize("prefix_cache", [True, False])
+@each("prefix_cache", [True, False])
 def test_the_others_come_in_with_the_step_that_ends_the_prompt(prefix_cache: bool) -> None:
     sched = scheduler(tokens=5, prefix_cache=prefix_cache)
     cache = Cache(sched)

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pytest
 
 from model.engine.block_keys import BlockKeys, chain_root
 from model.engine.sequence import EncoderInput, Sequence
+from tests.model.each import each
 from tests.model.engine.bookkeeping import medium, request
 
 SIZE = 4
@@ -67,7 +67,7 @@ def other_salt(answer: Sequence) -> None:
     answer.root = chain_root(b"another client", 0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("differs", "n"),
     [(other_id, 2), (other_position, 2), (other_picture, 2), (other_place, 2), (other_variant, 0), (other_salt, 0)],
 )

@@ -14,22 +14,12 @@ from model.engine.messages import Generate, MediaRead, SamplingParams, StepDone
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from shm import encode_shape_to_int64
-from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture, with_prepared
+from tests.model.each import each
+from tests.model.engine.engine_harness import GREEDY, Alone, EngineHarness, Parts, engine_at, picture, with_prepared
 
 ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
 THREE: Parts = [picture(60, 70, 2), "and", picture(90, 60, 3), "and", picture(100, 120, 4), "describe"]
 TEXT: Parts = ["one two three"]
-
-
-def solo(model: MultimodalLM, harness: EngineHarness, parts: Parts, sampling: SamplingParams = GREEDY) -> list[int]:
-    """The tokens of a request that is alone in an engine of its own."""
-    name = f"solo-{len(harness.finished)}"
-    engine = engine_at(model, harness.root, tokens=2048)
-    harness.submit(engine, harness.prepare(name, parts, sampling))
-    harness.run(engine)
-    harness.assert_clean(engine)
-    assert harness.finished[name].reason == "done"
-    return harness.tokens(name)
 
 
 def submit(harness: EngineHarness, engine: Engine, name: str, parts: Parts, sampling: SamplingParams = GREEDY) -> None:
@@ -57,8 +47,10 @@ def test_messages_of_one_request_in_order(model: MultimodalLM, harness: EngineHa
     harness.assert_clean(engine)
 
 
-def test_a_stop_token_is_reported_and_ends_the_request(model: MultimodalLM, harness: EngineHarness) -> None:
-    tokens = solo(model, harness, TEXT)
+def test_a_stop_token_is_reported_and_ends_the_request(
+    model: MultimodalLM, harness: EngineHarness, alone: Alone
+) -> None:
+    tokens = alone(TEXT)
     engine = engine_at(model, harness.root)
     at = next(i for i, token in enumerate(tokens) if i > 2 and token not in tokens[:i])
     submit(harness, engine, "a", TEXT, msgspec.structs.replace(GREEDY, stop_token_ids=(tokens[at],)))
@@ -76,12 +68,16 @@ def test_max_model_len_ends_a_request_with_length(model: MultimodalLM, harness: 
     assert [event.finish for event in harness.events["a"]] == [None, None, "length"]
 
 
-@pytest.mark.parametrize("tokens", [7, 64])
-@pytest.mark.parametrize("steps", range(0, 40, 3))
-def test_abort_in_every_state(model: MultimodalLM, harness: EngineHarness, steps: int, tokens: int) -> None:
+STATES = [(7, steps) for steps in range(0, 40, 4)] + [(64, steps) for steps in (0, 1, 2, 3, 5, 9, 15, 24)]
+
+
+@each(("tokens", "steps"), STATES)
+def test_abort_in_every_state(
+    model: MultimodalLM, harness: EngineHarness, alone: Alone, tokens: int, steps: int
+) -> None:
     """Waiting, in mid-prompt, inside an image, decoding, preempted: nothing is left and nobody else notices."""
     engine = engine_at(model, harness.root, tokens=tokens, block_size=4, kv_tokens=160, max_model_len=130)
-    expected = {name: solo(model, harness, parts) for name, parts in (("stays", ONE), ("late", TEXT))}
+    expected = {name: alone(parts) for name, parts in (("stays", ONE), ("late", TEXT))}
     submit(harness, engine, "stays", ONE)
     submit(harness, engine, "goes", THREE)
     submit(harness, engine, "late", TEXT)
@@ -105,8 +101,7 @@ def test_abort_of_an_unknown_request_is_answered(model: MultimodalLM, harness: E
 
 
 def delete_segment(harness: EngineHarness, generate: Generate) -> Generate:
-    harness.pool.retire("bad")  # as when the request ended meanwhile: the name leads nowhere
-    harness.pool.settle("bad")
+    harness.drop("bad")
     return generate
 
 
@@ -151,26 +146,26 @@ BROKEN: list[tuple[Callable[[EngineHarness, Generate], Generate], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("tokens", [7, 2048])
-@pytest.mark.parametrize(("damage", "code"), BROKEN, ids=[damage.__name__ for damage, _ in BROKEN])
+@each("tokens", [7, 2048])
+@each(("damage", "code"), BROKEN)
 def test_one_broken_request_fails_alone(
     model: MultimodalLM,
     harness: EngineHarness,
+    alone: Alone,
     damage: Callable[[EngineHarness, Generate], Generate],
     code: str,
     tokens: int,
 ) -> None:
-    expected = {"before": solo(model, harness, TEXT), "after": solo(model, harness, ONE)}
+    expected = {"before": alone(TEXT), "after": alone(ONE)}
     engine = engine_at(model, harness.root, tokens=tokens)
     submit(harness, engine, "before", TEXT)
     bad = harness.prepare("bad", THREE)
-    names = [name for name in harness.pool._requests["bad"].leased]
     harness.submit(engine, damage(harness, bad))
     submit(harness, engine, "after", ONE)
     harness.run(engine)
     failed = harness.finished["bad"]
     assert failed.reason == "failed" and failed.code == code and failed.message
-    assert not any(name in failed.message for name in names) and str(harness.root) not in failed.message
+    assert not any(name in failed.message for name in harness.lent["bad"]) and str(harness.root) not in failed.message
     assert harness.tokens("bad") == []
     assert {name: harness.tokens(name) for name in expected} == expected
     harness.assert_clean(engine)
@@ -192,11 +187,12 @@ def test_as_many_media_tokens_as_it_says_are_taken(model: MultimodalLM, harness:
     assert short.submit(generate) is not None and tight.submit(generate) is None
 
 
-def test_embeddings_of_all_requests_stay_inside_their_budget(model: MultimodalLM, harness: EngineHarness) -> None:
+def test_embeddings_of_all_requests_stay_inside_their_budget(
+    model: MultimodalLM, harness: EngineHarness, alone: Alone
+) -> None:
     one = sum(length for _, length in harness.prepare("x", ONE).prepared.media[0].spans) * model.hidden_size * 4
-    harness.pool.retire("x")
-    harness.pool.settle("x")
-    expected = solo(model, harness, ONE)
+    harness.drop("x")
+    expected = alone(ONE)
     engine = engine_at(model, harness.root, embedding_bytes=2 * one + 1)
     for i in range(5):
         submit(harness, engine, str(i), ONE)
@@ -206,27 +202,28 @@ def test_embeddings_of_all_requests_stay_inside_their_budget(model: MultimodalLM
     assert all(harness.tokens(str(i)) == expected for i in range(5))
 
 
-def test_the_same_id_twice_does_not_disturb_the_first(model: MultimodalLM, harness: EngineHarness) -> None:
+def test_the_same_id_twice_does_not_disturb_the_first(
+    model: MultimodalLM, harness: EngineHarness, alone: Alone
+) -> None:
     engine = engine_at(model, harness.root)
     generate = harness.prepare("a", TEXT)
     assert engine.submit(generate) is None
     second = engine.submit(generate)
     assert second is not None and second.reason == "failed"
     harness.run(engine)
-    assert harness.tokens("a") == solo(model, harness, TEXT)
+    assert harness.tokens("a") == alone(TEXT)
 
 
 SEEDED = SamplingParams(max_tokens=24, temperature=1.2, top_k=40, top_p=0.95, seed=1234)
 
 
-def test_a_seeded_draw_depends_on_nothing_else(model: MultimodalLM, harness: EngineHarness) -> None:
+def test_a_seeded_draw_depends_on_nothing_else(model: MultimodalLM, harness: EngineHarness, alone: Alone) -> None:
     """Not on the batch, the chunks, the blocks, or preemption."""
-    alone = solo(model, harness, THREE, SEEDED)
-    assert len(set(alone)) > 5 and alone != solo(model, harness, THREE, msgspec.structs.replace(SEEDED, seed=5))
+    expected = alone(THREE, SEEDED)
+    assert len(set(expected)) > 5 and expected != alone(THREE, msgspec.structs.replace(SEEDED, seed=5))
     # Tight: both texts and the prompt fit exactly, with one block to grow for each that runs.
     n_text, n_three = (len(harness.prepare("measured", parts).prepared.input_ids) for parts in (TEXT, THREE))
-    harness.pool.retire("measured")
-    harness.pool.settle("measured")
+    harness.drop("measured")
     tight = 2 * -(-n_text // 4) - (-n_three // 4) + 2
     for name, tokens, block_size, blocks in (("wide", 2048, 16, 512), ("cut", 7, 4, 1024), ("tight", 2048, 4, tight)):
         engine = engine_at(
@@ -236,7 +233,7 @@ def test_a_seeded_draw_depends_on_nothing_else(model: MultimodalLM, harness: Eng
             submit(harness, engine, f"{name}{i}", TEXT, msgspec.structs.replace(SEEDED, seed=i, top_k=0, max_tokens=40))
         submit(harness, engine, name, THREE, SEEDED)
         harness.run(engine)
-        assert harness.tokens(name) == alone, name
+        assert harness.tokens(name) == expected, name
         assert (engine.stats.preemptions > 0) == (name == "tight")
 
 
@@ -254,8 +251,10 @@ class Faulty:
         return self._spoil(batch, self._model.forward(batch, kv))
 
 
-def test_logits_that_are_not_finite_fail_their_request_alone(model: MultimodalLM, harness: EngineHarness) -> None:
-    expected = solo(model, harness, TEXT)
+def test_logits_that_are_not_finite_fail_their_request_alone(
+    model: MultimodalLM, harness: EngineHarness, alone: Alone
+) -> None:
+    expected = alone(TEXT)
 
     def spoil(batch: ForwardBatch, hidden: torch.Tensor) -> torch.Tensor:
         if len(hidden) == 2 and max(batch.kv_lens) > 55:

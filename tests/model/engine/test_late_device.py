@@ -15,6 +15,7 @@ from model.engine.engine import Engine
 from model.engine.messages import SamplingParams, StepDone
 from model.net.multimodal import MultimodalLM
 from model.ops.torch_ops import TorchOps
+from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.staging.late import Late, _Pending
 
@@ -69,26 +70,25 @@ def answers(harness: EngineHarness, engine: Engine, prefix: str) -> dict[str, li
     return {name: [(event.index, event.token) for event in harness.events[prefix + name]] for name in asked}
 
 
-@pytest.mark.parametrize("budget", [0, 4 << 10, 1 << 20], ids=["none", "some", "all"])
-@pytest.mark.parametrize(
-    ("tokens", "kv_tokens"), [(2048, 4096), (5, 4096), (7, 144)], ids=["whole", "cut", "preempted"]
-)
+@each(("tokens", "kv_tokens"), [(2048, 4096), (5, 4096), (7, 144)], ids=["whole", "cut", "preempted"])
 def test_the_same_answers(
     model: MultimodalLM,
     harness: EngineHarness,
     monkeypatch: pytest.MonkeyPatch,
     tokens: int,
     kv_tokens: int,
-    budget: int,
 ) -> None:
     """However many embeddings stay on the device between the parts of a prompt."""
     limits: dict[str, Any] = {"tokens": tokens, "kv_tokens": kv_tokens, "max_model_len": min(kv_tokens, 1024)}
     expected = answers(harness, engine_at(model, harness.root, **limits), "cpu-")
     monkeypatch.setattr(engines, "open_streams", lambda device: Late())
-    monkeypatch.setattr(device, "EMBEDDINGS", budget)
-    engine = engine_at(model, harness.root, **limits)
-    assert answers(harness, engine, "late-") == expected
-    assert (engine.stats.preemptions > 0) == (kv_tokens < 4096)
+    found = {}
+    for budget in (0, 4 << 10, 1 << 20):
+        monkeypatch.setattr(device, "EMBEDDINGS", budget)
+        engine = engine_at(model, harness.root, **limits)
+        found[budget] = answers(harness, engine, f"late-{budget}-")
+        assert (engine.stats.preemptions > 0) == (kv_tokens < 4096), budget
+    assert found == dict.fromkeys(found, expected)
 
 
 def test_embeddings_are_on_the_device_until_their_prompt_is_computed(
@@ -107,7 +107,7 @@ def test_embeddings_are_on_the_device_until_their_prompt_is_computed(
     harness.run(engine)
 
 
-@pytest.mark.parametrize("tokens", [2048, 8], ids=["whole", "cut"])
+@each("tokens", [2048, 8], ids=["whole", "cut"])
 def test_a_device_never_holds_more_embeddings_than_its_budget(
     model: MultimodalLM, harness: EngineHarness, late: Late, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
@@ -206,11 +206,15 @@ def test_a_call_that_is_refused_is_repeated_medium_by_medium(
     assert calls == [3, 1, 1, 1] and {found.reason for found in harness.finished.values()} == {"done"}
 
 
-@pytest.mark.parametrize("said", BROKEN, ids=["507", "inner", "number", "word"])
+@each("said", BROKEN, ids=["507", "inner", "number", "word"])
 def test_a_broken_device_ends_the_engine(
     model: MultimodalLM, harness: EngineHarness, late: Late, refusing: list[str], said: str
 ) -> None:
     """Whatever it says, and where an encoder hears it."""
+    check_broken(model, harness, refusing, said)
+
+
+def check_broken(model: MultimodalLM, harness: EngineHarness, refusing: list[str], said: str) -> None:
     engine = engine_at(model, harness.root)
     harness.submit(engine, harness.prepare("text", TEXT, GREEDY))
     harness.submit(engine, harness.prepare("fails", PICTURE, GREEDY))
@@ -226,7 +230,7 @@ NARROWED: dict[str, tuple[Callable[[str], bool], str]] = {  # which words end th
 }
 
 
-@pytest.mark.parametrize("narrowed", NARROWED)
+@each("narrowed", NARROWED)
 def test_a_narrower_class_of_fatal_errors_is_caught(
     narrowed: str, model: MultimodalLM, harness: EngineHarness, late: Late, refusing: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -235,7 +239,7 @@ def test_a_narrower_class_of_fatal_errors_is_caught(
     ends, missed = NARROWED[narrowed]
     monkeypatch.setattr("model.engine.encoding.is_broken", lambda error, behind: ends(str(error)))
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_a_broken_device_ends_the_engine(model, harness, late, refusing, missed)
+        check_broken(model, harness, refusing, missed)
 
 
 def test_what_fails_after_its_call_ends_the_engine(model: MultimodalLM, harness: EngineHarness, late: Late) -> None:

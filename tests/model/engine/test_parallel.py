@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,10 @@ import torch
 from model.engine.engine import Engine
 from model.engine.messages import Finished, SamplingParams
 from model.net.multimodal import MultimodalLM
-from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, picture
+from tests.model.each import each
+from tests.model.engine.engine_harness import Alone, EngineHarness, Parts, engine_at, picture
 from tests.parity.harness import load_ours
 
-Known = dict[tuple[int, SamplingParams, int], list[list[int]]]
 Singles = Callable[[Parts, SamplingParams, int], list[list[int]]]
 
 ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
@@ -32,38 +33,14 @@ def answers(harness: EngineHarness, name: str, n: int) -> list[list[int]]:
     return [[event.token.id for event in events if event.index == i] for i in range(n)]
 
 
-@pytest.fixture(scope="module")
-def known() -> Known:
-    """What requests gave that came alone, by the prompt's number in memory, sampling and how many."""
-    return {}
-
-
 @pytest.fixture
-def singles(model: MultimodalLM, harness: EngineHarness, known: Known) -> Singles:
-    """What n requests give that come alone, with one seed after the other. Computed once for all tests here."""
-
-    def singles(parts: Parts, sampling: SamplingParams, n: int) -> list[list[int]]:
-        key = id(parts), sampling, n
-        if key not in known:
-            known[key] = computed_alone(model, harness, parts, sampling, n)
-        return known[key]
-
-    return singles
+def singles(alone: Alone) -> Singles:
+    return partial(singles_of, alone)
 
 
-def computed_alone(
-    model: MultimodalLM, harness: EngineHarness, parts: Parts, sampling: SamplingParams, n: int
-) -> list[list[int]]:
-    found = []
-    for i in range(n):
-        name = f"single-{len(harness.finished)}"
-        engine = engine_at(model, harness.root, tokens=2048)
-        one = msgspec.structs.replace(sampling, seed=sampling.seed + i, n=1)
-        harness.submit(engine, harness.prepare(name, parts, one))
-        harness.run(engine)
-        assert harness.finished[name].reason == "done"
-        found.append(harness.tokens(name))
-    return found
+def singles_of(alone: Alone, parts: Parts, sampling: SamplingParams, n: int) -> list[list[int]]:
+    """What n requests give that come alone, with one seed after the other."""
+    return [alone(parts, msgspec.structs.replace(sampling, seed=sampling.seed + i, n=1)) for i in range(n)]
 
 
 @dataclass(frozen=True)
@@ -89,8 +66,8 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("greedy", [True, False])
-@pytest.mark.parametrize("way", WAYS)
+@each("greedy", [True, False])
+@each("way", WAYS)
 def test_answers_are_those_of_single_requests(
     model: MultimodalLM, harness: EngineHarness, singles: Singles, way: str, greedy: bool
 ) -> None:
@@ -128,9 +105,7 @@ def test_the_prompt_is_computed_once(model: MultimodalLM, harness: EngineHarness
     assert seen == [n, 4] and len(harness.events["a"]) == 8
 
 
-@pytest.mark.parametrize(
-    ("steps", "index"), [(steps, one) for steps in range(0, 30, 2) for one in (None, steps // 2 % 3)]
-)
+@each(("steps", "index"), [(steps, one) for steps in (0, 1, 3, 6, 8, 10, 13, 17, 21) for one in (None, steps % 3)])
 def test_abort_in_every_state(
     model: MultimodalLM, harness: EngineHarness, singles: Singles, steps: int, index: int | None
 ) -> None:
@@ -183,7 +158,7 @@ class Forced:
         return logits
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@each("temperature", [0.0, 1.0])
 def test_no_placeholder_ever_comes_out(model: MultimodalLM, harness: EngineHarness, temperature: float) -> None:
     placeholders = {*model.placeholder_ids.values(), *model.media_token_ids}
     assert len(placeholders) >= 5
@@ -224,7 +199,7 @@ def test_a_request_that_allows_no_token_fails_alone(model: MultimodalLM, harness
     harness.assert_clean(engine)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each("way", WAYS)
 def test_rules_that_look_back_survive_whatever_happens(
     model: MultimodalLM, harness: EngineHarness, singles: Singles, way: str
 ) -> None:
@@ -255,7 +230,7 @@ def test_min_tokens_and_stop_tokens(model: MultimodalLM, harness: EngineHarness)
         assert harness.events[f"{least}"][-1].finish == "stop"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@each("dtype", [torch.float32, torch.bfloat16])
 def test_alone_twice_is_exactly_the_same(checkpoint: Path, harness: EngineHarness, dtype: torch.dtype) -> None:
     model = load_ours(checkpoint, dtype)
     sampling = msgspec.structs.replace(SEEDED, n=2, logprobs=True, top_logprobs=3)

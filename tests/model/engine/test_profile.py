@@ -27,6 +27,7 @@ from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of
 from tests.model.card import Card, install_card
+from tests.model.each import each
 from tests.model.engine.sampling_rows import sample
 from tests.model.live_bytes import LiveBytes
 from tests.parity.harness import load_over
@@ -71,9 +72,7 @@ def really(run: Any) -> int:
     return peak
 
 
-@pytest.mark.parametrize(
-    "write", [write_qwen2_vl, write_qwen2_5_vl, write_fixed_size, write_qwen2_audio, write_qwen2_5_omni]
-)
+@each("write", [write_qwen2_vl, write_qwen2_5_vl, write_fixed_size, write_qwen2_audio, write_qwen2_5_omni])
 def test_every_family_can_be_asked(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over a device that has no memory and computes nothing, and counts what it would hold."""
     path = write(tmp_path / "tiny")
@@ -110,7 +109,7 @@ def test_the_samplers_share_is_an_upper_bound() -> None:
     assert truth <= bound <= 1.5 * truth, (truth, bound)
 
 
-@pytest.mark.parametrize(
+@each(
     ("seqs", "tokens", "blocks", "length"),
     [
         (6, 512, 100, 400),
@@ -167,7 +166,7 @@ def test_the_table_of_a_device_shows_what_is_kept_for_all_of_it() -> None:
     assert "graphs of decodes" not in {line for line, _, _ in memory_rows(77, size, CONFIG, replace(found, graphs=0))}
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "here", "setting"), [(1024, 256, "fixed: what more there is lies in host memory"),
                                    (256, 256, "--embedding-mib"), (3, 3, "--embedding-mib")],
 )  # fmt: skip
@@ -181,7 +180,7 @@ def test_a_device_holds_a_part_of_the_embeddings(asked: int, here: int, setting:
     )
 
 
-@pytest.mark.parametrize(("image", "step", "held", "most"), [(9, 3, 2, 9), (3, 9, 2, 9), (3, 2, 9, 9)])
+@each(("image", "step", "held", "most"), [(9, 3, 2, 9), (3, 9, 2, 9), (3, 2, 9, 9)])
 def test_encoders_and_steps_take_turns(image: int, step: int, held: int, most: int) -> None:
     assert Profile(encoders={"image": (image, 1)}, step=step, held=held).working == most
     assert Profile(encoders={}, step=step).working == step

@@ -18,6 +18,7 @@ from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
 from shm import Channel, ChannelClosed, channel_pair
+from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.staging.late import Late
 
@@ -97,26 +98,24 @@ def mirrored(engine: Engine, second: Engine) -> Iterator[Mirror]:
         mirror.close()
 
 
-@pytest.fixture(params=["cpu", "late"])
-def streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What engines that are made from now on run on."""
-    made: dict[str, Any] = {"cpu": open_streams, "late": lambda device: Late()}
-    monkeypatch.setattr(engines, "open_streams", made[request.param])
-    return str(request.param)
+STREAMS: dict[str, Any] = {"cpu": open_streams, "late": lambda device: Late()}
 
 
-@pytest.mark.parametrize(
-    ("tokens", "kv_tokens"), [(2048, 4096), (7, 4096), (64, 208)], ids=["whole", "cut", "preempted"]
+@each(
+    ("streams", "tokens", "kv_tokens"),
+    [("cpu", 2048, 4096), ("cpu", 64, 208), ("late", 7, 4096), ("late", 64, 208)],
+    ids=["whole", "preempted", "late, cut", "late, preempted"],
 )
 def test_a_second_runner_fed_through_a_socket_gives_the_same_tokens(
-    model: MultimodalLM, harness: EngineHarness, streams: str, tokens: int, kv_tokens: int
-) -> None:
+    model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, streams: str, tokens: int,
+    kv_tokens: int,
+) -> None:  # fmt: skip
     """Pictures by their handles, answers that share blocks, scored prompts, rules, failures, preemption."""
+    monkeypatch.setattr(engines, "open_streams", STREAMS[streams])
     limits: dict[str, Any] = {"tokens": tokens, "kv_tokens": kv_tokens, "max_model_len": min(kv_tokens, 1024)}
     engine, second = (engine_at(model, harness.root, **limits) for _ in range(2))
     bad = harness.prepare("bad", TWO)
-    harness.pool.retire("bad")  # its segments are gone before they are read
-    harness.pool.settle("bad")
+    harness.drop("bad")  # its segments are gone before they are read
     scored = msgspec.structs.replace(harness.prepare("scored", TEXT, RULES), scores_prompt=True)
     with mirrored(engine, second) as mirror:
         long = msgspec.structs.replace(GREEDY, max_tokens=40)
@@ -130,11 +129,12 @@ def test_a_second_runner_fed_through_a_socket_gives_the_same_tokens(
     assert second.idle, "no scheduler took part"
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.1])
+@each(("streams", "temperature"), [("cpu", 0.0), ("cpu", 1.1), ("late", 1.1)])
 def test_a_decode_may_take_a_token_that_the_host_has_not_seen(
-    model: MultimodalLM, harness: EngineHarness, streams: str, temperature: float
+    model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, streams: str, temperature: float
 ) -> None:
     """Two steps are launched before the first is read; the tokens are those of one step after the other."""
+    monkeypatch.setattr(engines, "open_streams", STREAMS[streams])
     sampling = msgspec.structs.replace(GREEDY, temperature=temperature, seed=11)
     texts: dict[str, Parts] = {"a": TEXT, "b": ["four five six seven"], "c": ONE}
     expected = {}

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import msgspec
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,9 +17,10 @@ from model.engine.sequence import Key, Status
 from model.net.multimodal import MultimodalLM
 from model.ops.base import PagedAttention
 from model.ops.torch_ops import TorchOps
-from tests.model.engine.engine_harness import EngineHarness, engine_at
+from tests.model.each import each
+from tests.model.engine.engine_harness import Alone, EngineHarness, engine_at
 from tests.model.engine.test_answers import SIZE, Cache, request, step
-from tests.model.engine.test_parallel import ONE, SEEDED, TEXT, answers, computed_alone
+from tests.model.engine.test_parallel import ONE, SEEDED, TEXT, answers, singles_of
 
 
 def scheduler(n_blocks: int, room: int | None, seqs: int = 8, tokens: int = 64) -> Scheduler:
@@ -136,15 +136,12 @@ class BoundedOps(TorchOps):
         return super().plan_attention(q_lens, kv_lens, block_tables, block_size)
 
 
-@pytest.mark.parametrize("greedy", [True, False])
+@each("greedy", [True, False])
 def test_answers_in_turns_are_those_of_single_requests(
-    model: MultimodalLM, harness: EngineHarness, greedy: bool
+    model: MultimodalLM, harness: EngineHarness, alone: Alone, greedy: bool
 ) -> None:
     sampling = msgspec.structs.replace(SEEDED, n=3, temperature=0.0 if greedy else 1.2)
-    expected = {
-        "a": computed_alone(model, harness, ONE, sampling, 3),
-        "b": computed_alone(model, harness, TEXT, sampling, 3),
-    }
+    expected = {"a": singles_of(alone, ONE, sampling, 3), "b": singles_of(alone, TEXT, sampling, 3)}
     bounded = dataclasses.replace(model, ops=BoundedOps(torch.device("cpu"), model.dtype))
     generates = [harness.prepare(name, parts, sampling) for name, parts in (("a", ONE), ("b", TEXT))]
     longest = max(len(generate.prepared.input_ids) for generate in generates) + 14

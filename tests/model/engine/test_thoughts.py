@@ -1,6 +1,7 @@
 """Answers that begin in a thought: it is drawn as without a form, and what begins behind it begins right behind it."""
 
 import re
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -8,10 +9,12 @@ import pytest
 
 from model.engine.messages import Generate
 from model.net.multimodal import MultimodalLM
-from tests.model.engine.engine_harness import EngineHarness
-from tests.model.engine.forms_harness import DATE, PICTURE, TEXT, Held
+from tests.model.each import each
+from tests.model.engine.engine_harness import Alone, EngineHarness
+from tests.model.engine.forms_harness import DATE, DRAWN, PICTURE, TEXT, Held
 from tokenization.chat.grammar import CompiledGrammar
 
+Free = Callable[[Any, int], list[int]]
 MARK = 6  # the token at this place of a free answer is made the mark that ends a thought
 
 
@@ -20,11 +23,16 @@ def held(harness: EngineHarness, model: MultimodalLM) -> Held:
     return Held(harness, model)
 
 
-def free(held: Held, parts: Any, seed: int) -> list[int]:
+@pytest.fixture
+def free(held: Held, alone: Alone) -> Free:
     """What is drawn without a form; no end is, so that all other tokens are as likely as in a thought that owes one."""
-    (tokens,) = held.answers(held.engine(), held.asked(f"free-{seed}", None, parts, seed=seed, min_tokens=48))
-    assert tokens[MARK] not in tokens[:MARK]
-    return tokens
+
+    def free(parts: Any, seed: int) -> list[int]:
+        tokens = alone(parts, msgspec.structs.replace(DRAWN, stop_token_ids=(held.end,), seed=seed, min_tokens=48))
+        assert tokens[MARK] not in tokens[:MARK]
+        return tokens
+
+    return free
 
 
 def thinking(
@@ -34,10 +42,10 @@ def thinking(
     return msgspec.structs.replace(request, sampling=msgspec.structs.replace(request.sampling, thought_end=mark))
 
 
-@pytest.mark.parametrize("prefix_cache", ["on", "off"])
-def test_a_form_begins_behind_the_mark(held: Held, prefix_cache: Literal["on", "off"]) -> None:
+@each("prefix_cache", ["on", "off"])
+def test_a_form_begins_behind_the_mark(held: Held, free: Free, prefix_cache: Literal["on", "off"]) -> None:
     """In chunks of 7, beside others, behind a picture: the thought is the free answer's."""
-    form, thoughts = held.form("regex", DATE), {i: free(held, PICTURE if i % 2 else TEXT, i) for i in range(4)}
+    form, thoughts = held.form("regex", DATE), {i: free(PICTURE if i % 2 else TEXT, i) for i in range(4)}
     requests = [
         thinking(held, f"t{i}", form, PICTURE if i % 2 else TEXT, thought[MARK], seed=i)
         for i, thought in thoughts.items()
@@ -48,9 +56,11 @@ def test_a_form_begins_behind_the_mark(held: Held, prefix_cache: Literal["on", "
         assert re.fullmatch(DATE, held.text(found[MARK + 1 :])) and found[-1] == held.end
 
 
-@pytest.mark.parametrize("prefix_cache", ["on", "off"])
-def test_a_preempted_answer_knows_where_its_thought_ended(held: Held, prefix_cache: Literal["on", "off"]) -> None:
-    form, thoughts = held.form("regex", "([a-z][0-9]){45}"), [free(held, TEXT, i) for i in range(3)]
+@each("prefix_cache", ["on", "off"])
+def test_a_preempted_answer_knows_where_its_thought_ended(
+    held: Held, free: Free, prefix_cache: Literal["on", "off"]
+) -> None:
+    form, thoughts = held.form("regex", "([a-z][0-9]){45}"), [free(TEXT, i) for i in range(3)]
     requests = [
         thinking(held, f"p{i}", form, TEXT, thought[MARK], seed=i, max_tokens=120) for i, thought in enumerate(thoughts)
     ]
@@ -61,8 +71,8 @@ def test_a_preempted_answer_knows_where_its_thought_ended(held: Held, prefix_cac
     assert engine.stats.preemptions > 0
 
 
-def test_each_of_several_answers_has_its_own_thought(held: Held) -> None:
-    thought = free(held, TEXT, 3)
+def test_each_of_several_answers_has_its_own_thought(held: Held, free: Free) -> None:
+    thought = free(TEXT, 3)
     request = thinking(held, "n", held.form("regex", DATE), TEXT, thought[MARK], seed=3, n=2)
     held.answers(held.engine(), request)
     events = held.harness.events["n"]
@@ -75,9 +85,9 @@ def test_each_of_several_answers_has_its_own_thought(held: Held) -> None:
     assert {event.index for event in events} == {0, 1}
 
 
-def test_no_end_is_drawn_in_a_thought_that_owes_a_form(held: Held) -> None:
+def test_no_end_is_drawn_in_a_thought_that_owes_a_form(held: Held, free: Free) -> None:
     """Nor with min_tokens, which counts what is behind it; where nothing is owed the thought may end the answer."""
-    mark = free(held, TEXT, 3)[MARK]
+    mark = free(TEXT, 3)[MARK]
     pushed = {"logit_bias": ((held.end, 100.0),), "max_tokens": 9, "temperature": 0.0}
     empty = held.form("regex", "(ab)?")
     owed, open_, least, bare = held.answers(
@@ -92,8 +102,8 @@ def test_no_end_is_drawn_in_a_thought_that_owes_a_form(held: Held) -> None:
     assert open_ == bare == [held.end]
 
 
-def test_min_tokens_counts_what_is_behind_the_mark(held: Held) -> None:
-    mark = free(held, TEXT, 3)[MARK]
+def test_min_tokens_counts_what_is_behind_the_mark(held: Held, free: Free) -> None:
+    mark = free(TEXT, 3)[MARK]
     ends = {"logit_bias": ((held.end, 100.0), (mark, 90.0)), "temperature": 0.0, "max_tokens": 20}
     for least in (1, 4):
         (found,) = held.answers(held.engine(), thinking(held, f"m{least}", None, TEXT, mark, min_tokens=least, **ends))

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 
 from model.grids.positions import (
     Grid,
@@ -17,6 +16,7 @@ from model.grids.positions import (
     single_block,
     vision_positions,
 )
+from tests.model.each import each
 
 RHYTHM = TimeScale()
 
@@ -113,7 +113,7 @@ def test_chunks_of_two_seconds() -> None:
     assert chunks(np.repeat([0, 200], 6), RHYTHM) == [(0, 6), (6, 7), (7, 8), (8, 9), (9, 12)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("grids", "heard", "pieces"),
     [
         (1, 10, [(False, 0, 1), (True, 0, 10)]),

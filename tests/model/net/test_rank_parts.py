@@ -13,6 +13,7 @@ from model.ops.load import load_ops
 from model.registry import family_of
 from model.weight_tensors import WHOLE
 from model.weights import Weights
+from tests.model.each import each
 from tests.model.net.asked import built, elements, times_read
 from tests.model.ops.test_collectives import on_ranks
 from tests.npu.families import mixed_logits, samples_of, write_family
@@ -33,18 +34,18 @@ REPEATED = (".k_proj.weight", ".k_proj.bias", ".v_proj.weight", ".v_proj.bias") 
 
 def test_heads_and_channels() -> None:
     assert rank_part(ALONE, **SIZES) is None
-    for n, each in ((2, 2), (4, 1), (12, 1)):
+    for n, of_keys in ((2, 2), (4, 1), (12, 1)):
         parts = [rank_part(Ranks(rank=rank, n=n), **SIZES) for rank in range(n)]
         held = [part for part in parts if part is not None]
         assert [i for part in held for i in part.heads] == list(range(12))
         assert [i for part in held for i in part.inter] == list(range(24))
         for part in held:
-            assert len(part.kv_heads) == each
+            assert len(part.kv_heads) == of_keys
             read = {i // 3 for i in part.heads}  # three queries read one key
             assert read == set(part.kv_heads)
 
 
-@pytest.mark.parametrize(
+@each(
     ("n", "sizes", "words"),
     [(5, {}, "12 heads of queries"), (3, {}, "4 heads of keys and values"), (4, {"inter": 26}, "26 inner channels")],
 )
@@ -56,41 +57,43 @@ def test_sizes_that_are_not_shared(n: int, sizes: dict[str, int], words: str) ->
     assert str(caught.value).endswith(f"evenly (ranks that share all: {served})")
 
 
-@pytest.mark.parametrize("vocab", [1, 3, 7, 8, 1015])
-@pytest.mark.parametrize("n", [1, 2, 4, 8])
+@each("vocab", [1, 3, 7, 8, 1015])
+@each("n", [1, 2, 4, 8])
 def test_rows_of_a_vocabulary(vocab: int, n: int) -> None:
     parts = [vocabulary_part(Ranks(rank=rank, n=n), vocab) for rank in range(n)]
     assert [i for part, _ in parts for i in part] == list(range(vocab))
-    assert {each for _, each in parts} == {-(-vocab // n)}
+    assert {n_rows for _, n_rows in parts} == {-(-vocab // n)}
 
 
-@pytest.mark.parametrize("n", [2, 4])
-@pytest.mark.parametrize("family", NAMES)
-def test_every_tensor_is_read_once_or_whole(tmp_path: Path, family: str, n: int) -> None:
+@each("family", NAMES)
+def test_every_tensor_is_read_once_or_whole(tmp_path: Path, family: str) -> None:
     path = WRITERS[family](tmp_path)
-    ranks = [built(path, rank, n) for rank in range(n)]
-    repeats = max(n // built(path, 0, 1).kv.kv_heads, 1)
-    asked = [one.asked for one in ranks]
-    found = times_read(asked)
-    for name, times in found.items():
-        ours = name.startswith(("model.", "transformer.h.", "transformer.wte", "lm_head"))
-        expected = n
-        if ours and name.endswith((*SHARED, "lm_head.weight")):
-            expected = 1
-        elif ours and name.endswith(REPEATED):
-            expected = repeats
-        assert times == expected, name
-        if expected == n > repeats:
-            assert all(one.cuts[name] == WHOLE for one in asked), name
-    whole = elements(built(path, 0, 1).asked)
-    for one in asked:  # no rank has more than its share; that of a vocabulary may be one row less of the last one
-        mine = elements(one)
-        assert all(mine[name] <= -(-size * times // n) + one.shapes[name][-1] for (name, size), times in zip(
-            whole.items(), found.values(), strict=True
-        ) if not name.endswith(".bias"))  # fmt: skip
+    alone = built(path, 0, 1)
+    whole, kv_heads = elements(alone.asked), alone.kv.kv_heads
+    for n in (2, 4):
+        repeats = max(n // kv_heads, 1)
+        asked = [built(path, rank, n).asked for rank in range(n)]
+        found = times_read(asked)
+        for name, times in found.items():
+            ours = name.startswith(("model.", "transformer.h.", "transformer.wte", "lm_head"))
+            expected = n
+            if ours and name.endswith((*SHARED, "lm_head.weight")):
+                expected = 1
+            elif ours and name.endswith(REPEATED):
+                expected = repeats
+            assert times == expected, (n, name)
+            if expected == n > repeats:
+                assert all(one.cuts[name] == WHOLE for one in asked), (n, name)
+        for one in asked:  # no rank has more than its share; that of a vocabulary may be one row less of the last one
+            mine = elements(one)
+            assert all(
+                mine[name] <= -(-size * times // n) + one.shapes[name][-1]
+                for (name, size), times in zip(whole.items(), found.values(), strict=True)
+                if not name.endswith(".bias")
+            ), n
 
 
-@pytest.mark.parametrize("n", [2, 4])
+@each("n", [2, 4])
 def test_bytes_of_the_decoder_are_shared(tmp_path: Path, n: int) -> None:
     """By what was read of the file. Towers are whole."""
     path = WRITERS["qwen2_audio"](tmp_path)  # as many heads of keys as of queries

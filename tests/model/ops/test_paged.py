@@ -12,6 +12,7 @@ from model.ops import paged
 from model.ops.base import Ops
 from model.ops.load import load_ops
 from model.ops.npu import NpuOps
+from tests.model.each import each
 
 CPU = torch.device("cpu")
 DIM = 16
@@ -82,9 +83,9 @@ BATCHES = {
 }
 
 
-@pytest.mark.parametrize("block_size", [4, 16, 128])
-@pytest.mark.parametrize("heads", [(4, 4), (6, 2), (7, 1)], ids=str)
-@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES.keys())
+@each("block_size", [4, 16, 128])
+@each("heads", [(4, 4), (6, 2), (7, 1)], ids=str)
+@each("batch", BATCHES.values(), ids=BATCHES.keys())
 def test_equals_the_definition(batch: tuple[list[int], list[int]], heads: tuple[int, int], block_size: int) -> None:
     ops = load_ops(CPU, torch.float32)
     for scatter in (False, True):
@@ -95,12 +96,12 @@ def test_equals_the_definition(batch: tuple[list[int], list[int]], heads: tuple[
             torch.testing.assert_close(found.double(), case.expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES.keys())
+@each("batch", BATCHES.values(), ids=BATCHES.keys())
 def test_every_ops(ops: Ops, batch: tuple[list[int], list[int]]) -> None:
     assert_as_defined(ops, batch, (6, 2), DIM)
 
 
-@pytest.mark.parametrize("dim", [32, 64, 72, 80, 104, 128, 192])
+@each("dim", [32, 64, 72, 80, 104, 128, 192])
 def test_every_head_dim(ops: Ops, dim: int) -> None:
     """Those that occur; an NPU knows three of them and pads the rest."""
     assert_as_defined(ops, BATCHES["mixed"], (4, 2), dim)
@@ -128,8 +129,12 @@ def test_long_chunk_goes_through_in_query_blocks(monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(found.double(), case.expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dim", [DIM, 64])
+@each("dim", [DIM, 64])
 def test_query_may_be_a_view(ops: Ops, dim: int) -> None:
+    assert_a_view_is_taken(ops, dim)
+
+
+def assert_a_view_is_taken(ops: Ops, dim: int) -> None:
     batch = ([1, 4, 1], [5, 9, 7])
     case = make_case(ops, *batch, (4, 2), 128, scatter=True, dim=dim)
     wide = torch.cat([case.query, case.query[:, :2]], dim=1)

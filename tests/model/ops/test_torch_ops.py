@@ -12,6 +12,7 @@ from model.ops import torch_ops as cpu
 from model.ops.base import Ops
 from model.ops.load import load_ops
 from model.ops.torch_ops import TorchOps
+from tests.model.each import each
 
 CPU = torch.device("cpu")
 DTYPES = [torch.float32, torch.bfloat16]
@@ -28,14 +29,14 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Ten
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-@pytest.mark.parametrize("rows", [1, 8, 33])
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
+@each("rows", [1, 8, 33])
+@each("with_bias", [False, True])
+@each("packed", [False, True])
+@each("dtype", DTYPES)
 def test_linear(rows: int, with_bias: bool, packed: bool, dtype: torch.dtype) -> None:
     ops = TorchOps(CPU, dtype)
     if packed and not ops.prepacks:
-        pytest.skip("this torch or processor packs no weights of this dtype")
+        return  # this torch or processor packs no weights of this dtype
     ops.prepacks = packed
     weight, x = randn(70, 40, dtype=dtype, seed=1), randn(rows, 40, dtype=dtype, seed=2)
     bias = randn(70, dtype=dtype, seed=3) if with_bias else None
@@ -143,7 +144,7 @@ def test_add_layer_norm(ops: Ops) -> None:
     assert torch.equal(normed, ops.layer_norm(total, weight, bias, 1e-5))
 
 
-@pytest.mark.parametrize("own_dtype", [False, True])
+@each("own_dtype", [False, True])
 def test_rotary(ops: Ops, own_dtype: bool) -> None:
     angle_dtype = ops.dtype if own_dtype else torch.float32
     wide = randn(6, 5, 8, dtype=ops.dtype)
@@ -195,8 +196,8 @@ def test_cache_starts_empty_and_takes_what_is_written(ops: Ops) -> None:
     assert int(key_cache.flatten(2).any(-1).sum()) == 5  # and nothing else
 
 
-@pytest.mark.parametrize("lengths", [[7], [1], [4, 4, 4], [4, 4, 1, 6, 6, 2], [1, 2, 3]], ids=str)
-@pytest.mark.parametrize("dim", [16, 64, 80])
+@each("lengths", [[7], [1], [4, 4, 4], [4, 4, 1, 6, 6, 2], [1, 2, 3]], ids=str)
+@each("dim", [16, 64, 80])
 def test_segment_attention(ops: Ops, lengths: Sequence[int], dim: int) -> None:
     n = sum(lengths)
     wide = randn(n, 9, dim, dtype=ops.dtype)
@@ -215,7 +216,7 @@ def test_segment_attention(ops: Ops, lengths: Sequence[int], dim: int) -> None:
     close(found, expected, ops.dtype)
 
 
-@pytest.mark.parametrize("n, m", [(1, 1), (4, 9), (9, 4)])
+@each("n, m", [(1, 1), (4, 9), (9, 4)])
 def test_cross_attention(ops: Ops, n: int, m: int) -> None:
     query = randn(n, 3, 16, dtype=ops.dtype)
     key, value = randn(m, 6, 16, dtype=ops.dtype, seed=1).split(3, dim=1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from model.ops.collectives import Ranks
 from model.ops.torch_ops import TorchOps
+from model.selftest import models
 from model.selftest.attention_cases import BLOCK, WIDTHS, long_cases
 from model.selftest.checkpoint import write_random
 from model.selftest.measured import masks, profiler, ranks
@@ -20,6 +21,7 @@ from model.selftest.operators import check_operators, specification
 from model.selftest.points import check_float32
 from model.selftest.rows import Begun, CaseResult, Said
 from model.selftest.teller import Teller
+from tests.model.each import each
 from tests.npu import references
 from tests.npu.ring0 import define_operators
 
@@ -42,7 +44,7 @@ def verdicts(rows: Sequence[CaseResult]) -> list[str]:
     return [row.verdict for row in rows]
 
 
-@pytest.mark.parametrize(("change", "verdict"), [(1.0, "pass"), (1.05, "fail")])
+@each(("change", "verdict"), [(1.0, "pass"), (1.05, "fail")])
 def test_a_layout_that_changes_numbers_fails(change: float, verdict: str) -> None:
     def cast(weight: Tensor) -> Tensor:
         return weight * change
@@ -52,7 +54,7 @@ def test_a_layout_that_changes_numbers_fails(change: float, verdict: str) -> Non
     assert all(row.figures["TFLOP/s"] > 0 for row in rows)
 
 
-@pytest.mark.parametrize(("keeps", "verdict"), [(True, "pass"), (False, "fail")])
+@each(("keeps", "verdict"), [(True, "pass"), (False, "fail")])
 def test_a_decode_is_the_same_without_a_mask(keeps: bool, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over ring 0; or with a mask that hides all but the first keys."""
     define_operators()
@@ -73,10 +75,14 @@ class _Short(TorchOps):
         return super().segment_attention(query, seen, value, lengths, scale)
 
 
-@pytest.mark.parametrize(("kind", "verdict"), [(TorchOps, "pass"), (_Short, "fail")])
-def test_an_encoder_that_misses_keys_fails(kind: type[TorchOps], verdict: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_random(tmp_path_factory.mktemp("random"), num_hidden_layers=2, intermediate_size=352)
+
+
+@each(("kind", "verdict"), [(TorchOps, "pass"), (_Short, "fail")])
+def test_an_encoder_that_misses_keys_fails(kind: type[TorchOps], verdict: str, path: Path) -> None:
     ops = kind(CPU, torch.bfloat16)
-    path = write_random(tmp_path)
     attention, tower = rows_of(lambda tell: check_encoder(tell, path, ops, specification(), 256, 1))
     assert (attention.verdict, tower.verdict) == (verdict, "pass") and tower.microseconds
 
@@ -92,7 +98,7 @@ class _Narrow(TorchOps):
         return super().plan_attention(q_lens, kv_lens, table, block_size)
 
 
-@pytest.mark.parametrize(("kind", "verdict"), [(TorchOps, "pass"), (_Narrow, "fail")])
+@each(("kind", "verdict"), [(TorchOps, "pass"), (_Narrow, "fail")])
 def test_a_wide_table_that_is_cut_fails(kind: type[TorchOps], verdict: str) -> None:
     case = next(iter(long_cases(2)))
     assert str(WIDTHS[0]) in case.name and WIDTHS[-1] * BLOCK == 262_144
@@ -125,7 +131,7 @@ def test_a_profile_names_what_runs_on_the_ai_cpu(monkeypatch: pytest.MonkeyPatch
     assert whole.note == "on the AI CPU: SearchSorted" and whole.figures["us on AI_CPU"] == 1200.5
 
 
-@pytest.mark.parametrize(("table", "verdict"), [(None, "skip"), ("Name,Time\na,1\n", "fail")])
+@each(("table", "verdict"), [(None, "skip"), ("Name,Time\na,1\n", "fail")])
 def test_without_a_table_that_is_said(table: str | None, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdicts(profiled(monkeypatch, table)) == [verdict]
 
@@ -135,9 +141,9 @@ def test_free_memory_is_that_behind_each_stage() -> None:
     assert list(row.figures.values()) == [64, 60, 50, 8, 7, 6] and row.verdict == "told"
 
 
-@pytest.mark.parametrize(("change", "verdict"), [(1.0, "pass"), (1.5, "fail")])
+@each(("change", "verdict"), [(1.0, "pass"), (1.5, "fail")])
 def test_a_given_model_is_compared_with_the_cpu(
-    change: float, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: float, verdict: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of its rows has a bound of its own, and none names its directory."""
     norm = TorchOps.rms_norm
@@ -146,11 +152,12 @@ def test_a_given_model_is_compared_with_the_cpu(
         return norm(self, x, weight, eps) * (change if self.dtype == torch.bfloat16 else 1.0)
 
     monkeypatch.setattr(TorchOps, "rms_norm", changed)
+    monkeypatch.setattr(models, "AT_ONCE", (1, 2))
     said: list[Said] = []
-    check_given(Teller("given", said.append), write_random(tmp_path), "cpu", 2)
+    check_given(Teller("given", said.append), path, "cpu", 2)
     rows = [one for one in said if isinstance(one, CaseResult)]
-    assert verdicts(rows) == ["skip", verdict, verdict, *["pass"] * 3]
-    assert "on average" in rows[1].figures and str(tmp_path) not in repr(rows)
+    assert verdicts(rows) == ["skip", verdict, verdict, *["pass"] * 2]
+    assert "on average" in rows[1].figures and str(path) not in repr(rows)
     assert all(one.seconds >= 900 for one in said if isinstance(one, Begun))
 
 
@@ -163,7 +170,7 @@ def test_two_ranks() -> None:
     assert verdicts(rows_of(lambda tell: ranks.check_ranks(tell, CPU, "cpu", 1, 1, 1))) == ["skip"]
 
 
-@pytest.mark.parametrize("call", [ranks._summed, ranks._gathered])
+@each("call", [ranks._summed, ranks._gathered])
 def test_other_numbers_of_ranks_fail(call: Callable[..., CaseResult], monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum and a gather that hold this rank alone."""
     monkeypatch.setattr(Ranks, "all_reduce", lambda self, x: x)

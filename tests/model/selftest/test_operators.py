@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 import torch
 
 from model.ops.base import Ops
@@ -13,6 +12,7 @@ from model.selftest.cases import Case
 from model.selftest.operators import all_cases, check_operators, specification
 from model.selftest.rows import CaseResult, Said
 from model.selftest.teller import Teller
+from tests.model.each import each
 from tests.npu.ring0 import define_operators
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ def test_all_is_right_over_ring_0() -> None:
     assert [row for row in rows if row.verdict != "pass"] == [] and len(rows) == len(cases)
 
 
-@pytest.mark.parametrize("op", OPERATORS)
+@each("op", OPERATORS)
 def test_a_spoiled_specification_fails_its_rows(op: str) -> None:
     """By two hundredths of what it gives, and by no number where nothing is computed."""
     cases = [next(case for case in all_cases() if case.op == name) for name in OPERATORS]

@@ -1,12 +1,12 @@
 """Arrays in one copy: what arrives is what was written, where a graph would look for it, and never too early."""
 
 import numpy as np
-import pytest
 import torch
 
 from model.staging.layout import forward_arrays, forward_layout, in_order
 from model.staging.packing import Field, Packer
 from model.staging.streams import Streams, open_streams
+from tests.model.each import each
 from tests.model.staging.late import Late
 
 FIELDS = [
@@ -22,8 +22,8 @@ def numbers(field: Field, first: int) -> np.ndarray:
     return np.arange(first, first + int(np.prod(field.shape)), dtype=field.dtype).reshape(field.shape)
 
 
-@pytest.mark.parametrize("room", [0, 100, 192, 4096], ids=["nothing fits", "half", "all but one", "all"])
-@pytest.mark.parametrize("streams", [open_streams(torch.device("cpu")), Late()], ids=["cpu", "late"])
+@each("room", [0, 100, 192, 4096], ids=["nothing fits", "half", "all but one", "all"])
+@each("streams", [open_streams(torch.device("cpu")), Late()], ids=["cpu", "late"])
 def test_what_is_written_arrives(streams: Streams, room: int) -> None:
     packer = Packer(streams, room)
     for step in range(4):

@@ -7,6 +7,7 @@ import torch
 from model.ops.npu_rules import RuleError
 from model.staging.streams import Streams, is_broken, open_streams
 from model.staging.transfers import Results, Uploads
+from tests.model.each import each
 from tests.model.staging.late import Late
 
 BOTH = pytest.mark.parametrize("streams", [open_streams(torch.device("cpu")), Late()], ids=["cpu", "late"])
@@ -48,7 +49,7 @@ def test_all_results_cost_one_wait() -> None:
     assert streams.waits == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "broken"),
     [
         (RuntimeError("ACL stream synchronize failed, error code:507011"), True),

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from model.engine.engine import Engine
 from model.engine.ranks.follower import Follower
 from model.engine.ranks.link import RankLink
 from model.engine.runner import Runner
+from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
 from shm import ChannelClosed, channel_pair
 from tests.model.engine.engine_harness import engine_at
@@ -49,12 +51,15 @@ class Ranked:
         """others_root: where rank 1 looks for segments; limits: as of engine_at."""
         mine, theirs = channel_pair()
         self.link, self._other = RankLink(0, 2, [mine]), RankLink(1, 2, [theirs])
-        self.engine: Engine = engine_at(model, root, link=self.link, **limits)
-        alone = engine_at(model, others_root, link=self._other, **limits)
+        with pytest.MonkeyPatch.context() as patch:
+            self.caches = _noted(patch)  # of rank 0 and rank 1
+            self.engine: Engine = engine_at(model, root, link=self.link, **limits)
+            alone = engine_at(model, others_root, link=self._other, **limits)
+        self.first: Runner = self.engine._runner
         self.second: Runner = alone._runner
         self.captured = 0
         self.meeting = Meeting()
-        for rank, runner in enumerate((self.engine._runner, self.second)):
+        for rank, runner in enumerate((self.first, self.second)):
             runner._encoder._ranks = RanksDouble(self.meeting, rank)  # type: ignore[assignment]
         self.follower = Follower(self.second, self._other, self._capture)
         self.error: Exception | None = None  # that rank 1 ended with
@@ -76,6 +81,18 @@ class Ranked:
         self._thread.join(20)
         assert not self._thread.is_alive(), "rank 1 goes on without rank 0"
         self._other.close()
+
+
+def _noted(patch: pytest.MonkeyPatch) -> list[KVCache]:
+    """What a model gives out as caches."""
+    found, made = list[KVCache](), MultimodalLM.kv_cache
+
+    def noted(self: MultimodalLM, *size: int) -> KVCache:
+        found.append(made(self, *size))
+        return found[-1]
+
+    patch.setattr(MultimodalLM, "kv_cache", noted)
+    return found
 
 
 @contextmanager

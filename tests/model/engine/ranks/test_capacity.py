@@ -25,6 +25,7 @@ from model.ops.torch_ops import TorchOps
 from model.registry import family_of
 from model.weight_shapes import META, AskedWeights
 from model.weight_tensors import WHOLE
+from tests.model.each import each
 from tests.model.net.asked import built
 from tests.rights import forbidden
 from tests.tiny.families import NAMES, WRITERS
@@ -43,6 +44,12 @@ def only(path: Path, device: PlannedDevice = CARD, n: int = 1, **engine: Any) ->
     return one
 
 
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For tests that change no file."""
+    return write_qwen2_5_vl(tmp_path_factory.mktemp("model"))
+
+
 def alone(path: Path, target: Path) -> Path:
     """config.json, and nothing else."""
     target.mkdir()
@@ -50,7 +57,7 @@ def alone(path: Path, target: Path) -> Path:
     return target
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_config_json_alone_tells_as_much_as_headers(tmp_path: Path, name: str) -> None:
     """All that ranks share out is the decoder's; of the rest each has all."""
     whole = WRITERS[name](tmp_path / "whole")
@@ -65,9 +72,8 @@ def test_config_json_alone_tells_as_much_as_headers(tmp_path: Path, name: str) -
     assert all(name.startswith(DECODERS) for name, cut in cuts.items() if cut != WHOLE)
 
 
-def test_room_is_what_a_start_finds(tmp_path: Path) -> None:
+def test_room_is_what_a_start_finds(path: Path) -> None:
     """Beside weights, embeddings and samplers, by its own functions; heads are as wide as an NPU has them."""
-    path = write_qwen2_5_vl(tmp_path)
     config = EngineConfig(max_seqs=4, embedding_bytes=100 * MIB, block_size=128, tensor_parallel=2)
     one = only(path, CARD, 2, max_seqs=4, embedding_bytes=100 * MIB)
     checkpoint, asked = Checkpoint(path), AskedWeights(torch.bfloat16)
@@ -84,24 +90,22 @@ def test_room_is_what_a_start_finds(tmp_path: Path) -> None:
     assert one.requests == one.room.usable // (LENGTH // 128) > 4
 
 
-def test_what_is_said_of_working_memory_is_taken_off(tmp_path: Path) -> None:
-    path = write_qwen2_5_vl(tmp_path)
+def test_what_is_said_of_working_memory_is_taken_off(path: Path) -> None:
     less, more = (PlannedDevice(kind="npu", nbytes=GIB, working=working) for working in (1, 300 * MIB))
     samplers = found(path, less).device.working
     assert 1 < samplers == found(path).device.working < found(path, more).device.working == 300 * MIB
     assert only(path, less).left - only(path, more).left == 300 * MIB - samplers
 
 
-def test_of_a_cpu_half_of_what_weights_leave_is_the_cache(tmp_path: Path) -> None:
-    path = write_qwen2_5_vl(tmp_path)
+def test_of_a_cpu_half_of_what_weights_leave_is_the_cache(path: Path) -> None:
     one = only(path, PlannedDevice(kind="cpu", nbytes=GIB), dtype="float32")
     assert one.weights is not None and one.embedding_bytes == 0 and one.left == GIB - one.weights.nbytes
     assert one.room is not None and 0 <= one.left // 2 - one.room.nbytes < 16 * one.weights.kv.bytes_per_token(4)
     assert one.room.reserved == 0 and one.room.block_size == 16
 
 
-@pytest.mark.parametrize("on_disk", ["table", "head too", "untied"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@each("on_disk", ["table", "head too", "untied"])
+@each("dtype", ["float32", "bfloat16"])
 def test_of_a_cpu_weights_and_cache_are_those_of_a_start(tmp_path: Path, dtype: str, on_disk: str) -> None:
     """Where a CPU packs weights a tied table is kept twice, and no less than one with a head of its own."""
     path = write_qwen2_5_vl(tmp_path / "model", tied=on_disk != "untied")
@@ -128,7 +132,7 @@ def test_of_a_cpu_weights_and_cache_are_those_of_a_start(tmp_path: Path, dtype: 
     assert one.weights.decoder_bytes - on_a_card.decoder_bytes == one.weights.nbytes - on_a_card.nbytes
 
 
-@pytest.mark.parametrize(("n", "engine", "nbytes", "words"), [
+@each(("n", "engine", "nbytes", "words"), [
     (3, {}, GIB, "config.json: 3 ranks do not share 4 heads of queries evenly (ranks that share all: 1, 2, 4)"),
     (1, {}, 1000, "of weights are more than 9.313e-07 GiB"),
     (1, {}, 256 * MIB + (1 << 19), "hold no block of the KV cache"),
@@ -136,14 +140,13 @@ def test_of_a_cpu_weights_and_cache_are_those_of_a_start(tmp_path: Path, dtype: 
     (2, {"kv_cache_bytes": 3 * GIB}, GIB, "--kv-cache-mib / 2: 1 GiB of KV cache are more than"),
 ])  # fmt: skip
 def test_why_a_number_of_ranks_does_not_serve_it(
-    tmp_path: Path, n: int, engine: dict[str, Any], nbytes: int, words: str
+    path: Path, n: int, engine: dict[str, Any], nbytes: int, words: str
 ) -> None:
-    whole = found(write_qwen2_5_vl(tmp_path), PlannedDevice(kind="npu", nbytes=nbytes), n, length=1 << 17, **engine)
+    whole = found(path, PlannedDevice(kind="npu", nbytes=nbytes), n, length=1 << 17, **engine)
     assert words in whole.ranks[0].refusal and not whole.serves
 
 
-def test_of_a_cpu_a_cache_by_size_is_compared_with_nothing_as_at_a_start(tmp_path: Path) -> None:
-    path = write_qwen2_5_vl(tmp_path)
+def test_of_a_cpu_a_cache_by_size_is_compared_with_nothing_as_at_a_start(path: Path) -> None:
     engine: dict[str, Any] = {"dtype": "float32", "kv_cache_bytes": 64 * MIB, "max_seqs": 2048}
     weights = only(path, PlannedDevice(kind="cpu", nbytes=GIB), **engine).weights
     assert weights is not None
@@ -153,9 +156,8 @@ def test_of_a_cpu_a_cache_by_size_is_compared_with_nothing_as_at_a_start(tmp_pat
     assert one.left == MIB < 63 * MIB < one.size.nbytes and one.requests == one.size.usable // (LENGTH // 16)
 
 
-@pytest.mark.parametrize("kind", ["npu", "cuda"])
-def test_a_cache_by_size_lies_beside_all_else_that_is_counted(tmp_path: Path, kind: str) -> None:
-    path = write_qwen2_5_vl(tmp_path)
+@each("kind", ["npu", "cuda"])
+def test_a_cache_by_size_lies_beside_all_else_that_is_counted(path: Path, kind: str) -> None:
     device = PlannedDevice(kind=kind, nbytes=GIB)
     left = only(path, device, max_seqs=2048).left
     fits, not_quite = (only(path, device, kv_cache_bytes=nbytes, max_seqs=2048) for nbytes in (left, left + MIB))
@@ -167,13 +169,12 @@ def test_a_cache_by_size_lies_beside_all_else_that_is_counted(tmp_path: Path, ki
     assert served.requests == served.room.usable // (LENGTH // served.room.block_size)
 
 
-def test_of_gpus_one_serves_it(tmp_path: Path) -> None:
-    one, two = found(write_qwen2_5_vl(tmp_path), PlannedDevice(kind="cuda", nbytes=GIB), 1, 2).ranks
+def test_of_gpus_one_serves_it(path: Path) -> None:
+    one, two = found(path, PlannedDevice(kind="cuda", nbytes=GIB), 1, 2).ranks
     assert not one.refusal and two.refusal.startswith("--tensor-parallel: of cuda one device is served")
 
 
-def test_settings_that_a_device_does_not_take_are_refused(tmp_path: Path) -> None:
-    path = write_qwen2_5_vl(tmp_path)
+def test_settings_that_a_device_does_not_take_are_refused(path: Path) -> None:
     for engine, flag in (({"dtype": "float32"}, "--dtype"), ({"block_size": 16}, "--block-size")):
         with pytest.raises(DeviceError, match=f"^{flag} .* is not served on an NPU"):
             found(path, **engine)

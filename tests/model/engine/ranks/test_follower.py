@@ -14,6 +14,7 @@ from model.engine.plan import Plan
 from model.engine.sequence import EncoderInput
 from model.net.multimodal import MultimodalLM
 from shm import Channel, ChannelClosed
+from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.engine.ranks.ranked import Ranked, ranked
 from tests.model.engine.test_runner import ONE, RULES, TEXT, TWO
@@ -32,45 +33,45 @@ def submit(harness: EngineHarness, engine: Any, name: str) -> None:
 
 def assert_alike(both: Ranked) -> None:
     """The cache, and which embeddings there are: all that a forward pass reads beside its batch."""
-    both.engine._runner.let_go(Plan(chunks=(), freed=(("nobody", 0),)))  # comes after all that was sent before
+    both.first.let_go(Plan(chunks=(), freed=(("nobody", 0),)))  # comes after all that was sent before
     both.close()
-    mine, theirs = both.engine._runner, both.second
-    assert mine.embeddings.keys() == theirs.embeddings.keys()
-    for (k, v), (other_k, other_v) in zip(mine._kv, theirs._kv, strict=True):
+    assert both.first.embeddings.keys() == both.second.embeddings.keys()
+    mine, theirs = both.caches
+    for (k, v), (other_k, other_v) in zip(mine, theirs, strict=True):
         assert torch.equal(k, other_k) and torch.equal(v, other_v)
 
 
-@pytest.mark.parametrize("encoders", ["data", "replicated"])
-@pytest.mark.parametrize(
-    ("tokens", "kv_tokens"), [(2048, 4096), (7, 4096), (64, 208)], ids=["whole", "cut", "preempted"]
-)
-def test_a_second_rank_computes_every_step(
-    model: MultimodalLM, harness: EngineHarness, tokens: int, kv_tokens: int, encoders: str
-) -> None:
+WAYS = {"whole": (2048, 4096, ("data", "replicated")), "cut": (7, 4096, ("data",)),
+        "preempted": (64, 208, ("data", "replicated"))}  # fmt: skip
+
+
+@each("way", WAYS)
+def test_a_second_rank_computes_every_step(model: MultimodalLM, harness: EngineHarness, way: str) -> None:
+    tokens, kv_tokens, modes = WAYS[way]
     limits: dict[str, Any] = {"tokens": tokens, "kv_tokens": kv_tokens, "max_model_len": min(kv_tokens, 1024)}
-    limits["encoder_parallel"] = encoders
     alone = engine_at(model, harness.root, **limits)
-    submit(harness, alone, "1")
+    submit(harness, alone, "alone")
     harness.run(alone)
-    with ranked(model, harness.root, **limits) as both:
-        n_steps, n_encodes, n_shared = count_steps(both)
-        submit(harness, both.engine, "2")
-        harness.run(both.engine)
-        assert both.link.n_broadcasts == n_steps() >= 40, "one broadcast a step"
-        assert both.link.n_exchanges == n_encodes() >= 1, "one exchange of outcomes in steps that encode"
-        assert both.meeting.n_gathers == (n_shared() if encoders == "data" else 0)
-        assert (n_shared() > 0) == (tokens > 7)
-        harness.assert_clean(both.engine)
-        assert (both.engine.stats.preemptions > 0) == (kv_tokens < 4096)
-        assert_alike(both)
-    for name in ("a", "b", "scored"):
-        found = [[(e.index, e.token) for e in harness.events[f"{name}{i}"]] for i in (1, 2)]
-        assert found[0] == found[1] != []
+    for encoders in modes:
+        with ranked(model, harness.root, **limits, encoder_parallel=encoders) as both:
+            n_steps, n_encodes, n_shared = count_steps(both)
+            submit(harness, both.engine, encoders)
+            harness.run(both.engine)
+            assert both.link.n_broadcasts == n_steps() >= 40, "one broadcast a step"
+            assert both.link.n_exchanges == n_encodes() >= 1, "one exchange of outcomes in steps that encode"
+            assert both.meeting.n_gathers == (n_shared() if encoders == "data" else 0)
+            assert (n_shared() > 0) == (tokens > 7)
+            harness.assert_clean(both.engine)
+            assert (both.engine.stats.preemptions > 0) == (kv_tokens < 4096)
+            assert_alike(both)
+        for name in ("a", "b", "scored"):
+            found = [[(e.index, e.token) for e in harness.events[f"{name}{of}"]] for of in ("alone", encoders)]
+            assert found[0] == found[1] != []
 
 
 def count_steps(both: Ranked) -> tuple[Any, Any, Any]:
     """How many steps rank 0 has launched from now on; of these, that encoded; and that encoded several media."""
-    runner, seen = both.engine._runner, list[Plan]()
+    runner, seen = both.first, list[Plan]()
     launch = runner.launch
 
     def counted(plan: Plan, batch: Any) -> Any:
@@ -126,7 +127,7 @@ def test_a_step_waits_once_and_on_another_rank_for_nothing(
     monkeypatch.setattr(engines, "open_streams", opened)
     monkeypatch.setattr(_Pending, "done", lambda self: True)  # of copies: the tokens alone are waited for
     with ranked(model, harness.root, tokens=64) as both:
-        waits, collect = list[tuple[int, bool]](), both.engine._runner.collect
+        waits, collect = list[tuple[int, bool]](), both.first.collect
 
         def collected(step: Any) -> Any:
             before = streams[0].waits
@@ -134,7 +135,7 @@ def test_a_step_waits_once_and_on_another_rank_for_nothing(
             waits.append((streams[0].waits - before, step.sampled is not None or any(step.scores)))
             return outcome
 
-        both.engine._runner.collect = collected  # type: ignore[method-assign]
+        both.first.collect = collected  # type: ignore[method-assign]
         submit(harness, both.engine, "1")
         harness.run(both.engine)
         assert both.link.n_exchanges > 0 and both.meeting.n_gathers > 0
@@ -158,8 +159,8 @@ def test_a_segment_that_one_rank_cannot_read_fails_its_request_on_all(
         assert_alike(both)
 
 
-@pytest.mark.parametrize("encoders", ["data", "replicated"])
-@pytest.mark.parametrize("rank", [0, 1])
+@each("encoders", ["data", "replicated"])
+@each("rank", [0, 1])
 def test_a_tower_that_refuses_on_one_rank_fails_its_request_on_all(
     model: MultimodalLM, harness: EngineHarness, rank: int, encoders: Any
 ) -> None:
@@ -168,7 +169,7 @@ def test_a_tower_that_refuses_on_one_rank_fails_its_request_on_all(
     The large one is the share of rank 0 where there are shares: then rank 1 never has it.
     """
     with ranked(model, harness.root, tokens=2048, encoder_parallel=encoders) as both:
-        runner = both.second if rank else both.engine._runner
+        runner = both.second if rank else both.first
         failing = Refusing(model, n_patches=len(model_input(harness, "probe", ONE)))
         runner._encoder._model = failing  # type: ignore[assignment]
         harness.submit(both.engine, harness.prepare("large", ONE, LONG))
@@ -202,8 +203,7 @@ class Refusing:
 def model_input(harness: EngineHarness, name: str, parts: Parts) -> range:
     """As long as the array of its one picture."""
     (item,) = harness.prepare(name, parts).prepared.media
-    harness.pool.retire(name)
-    harness.pool.settle(name)
+    harness.drop(name)
     t, h, w = item.grid
     return range(t * h * w)
 

@@ -25,6 +25,7 @@ from model.engine.ranks.link import (
     refused_anywhere,
 )
 from shm import ChannelClosed, channel_pair
+from tests.model.each import each
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def links(n: int) -> Iterator[list[RankLink]]:
         yield found
 
 
-@pytest.mark.parametrize("n", [2, 4])
+@each("n", [2, 4])
 def test_all_take_what_has_least_room(n: int) -> None:
     with links(n) as found:
         agreed = dict[int, CacheBlocks]()
@@ -94,7 +95,7 @@ def test_an_engine_of_one_process_has_none() -> None:
     assert open_link(start) is None
 
 
-@pytest.mark.parametrize(("mine", "others", "told"), [("", "", ""), ("207008", "", "207008"), ("", "561002", "561002")])
+@each(("mine", "others", "told"), [("", "", ""), ("207008", "", "207008"), ("", "561002", "561002")])
 def test_what_one_device_refuses_is_refused_on_all(mine: str, others: str, told: str) -> None:
     with links(2) as found:
         found[1]._channels[0].send(GraphRefusal(others))

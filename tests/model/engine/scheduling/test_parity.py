@@ -1,11 +1,11 @@
 """Two clients, few seats and few blocks: answers give way to each other, and have the tokens that they have alone."""
 
 import msgspec
-import pytest
 
 from model.engine.messages import SamplingParams
 from model.net.multimodal import MultimodalLM
-from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
+from tests.model.each import each
+from tests.model.engine.engine_harness import GREEDY, Alone, EngineHarness, Parts, engine_at, picture
 
 PARTS: dict[str, Parts] = {
     "picture": ["look: ", picture(60, 40, 1), "what is it?"],
@@ -16,25 +16,20 @@ SEEDED = SamplingParams(max_tokens=40, temperature=1.2, top_k=40, top_p=0.95, se
 BLOCK = 4  # tokens
 
 
-def alone(model: MultimodalLM, harness: EngineHarness, name: str, sampling: SamplingParams) -> list[int]:
-    engine = engine_at(model, harness.root, tokens=2048)
-    harness.submit(engine, harness.prepare(f"alone-{name}", PARTS[name], sampling))
-    harness.run(engine)
-    return harness.tokens(f"alone-{name}")
-
-
-@pytest.mark.parametrize("sampling", [msgspec.structs.replace(GREEDY, max_tokens=40), SEEDED], ids=["greedy", "seeded"])
-@pytest.mark.parametrize(
-    ("tokens", "seqs", "room"), [(2048, 4, 8), (7, 8, 3)], ids=["few seats", "few blocks, cut prompts"]
+@each(
+    ("tokens", "seqs", "room", "sampling"),
+    [(2048, 4, 8, msgspec.structs.replace(GREEDY, max_tokens=40)), (7, 8, 3, SEEDED)],
+    ids=["few seats, greedy", "few blocks, cut prompts, seeded"],
 )
 def test_who_gave_way_has_the_same_tokens(
-    model: MultimodalLM, harness: EngineHarness, tokens: int, seqs: int, room: int, sampling: SamplingParams
-) -> None:
+    model: MultimodalLM, harness: EngineHarness, alone: Alone, tokens: int, seqs: int, room: int,
+    sampling: SamplingParams,
+) -> None:  # fmt: skip
     """One client asks for everything at once; of another one a chat comes from time to time.
 
     room: of the longest answers with their prompts, in the cache.
     """
-    expected = {name: alone(model, harness, name, sampling) for name in PARTS}
+    expected = {name: alone(parts, sampling) for name, parts in PARTS.items()}
     asked = {f"{name}-{i}-{client}": client for i in range(4) for name in PARTS for client in (1, 2)}
     generates = {name: harness.prepare(name, PARTS[name.partition("-")[0]], sampling) for name in asked}
     longest = max(len(generate.prepared.input_ids) for generate in generates.values()) + 40
@@ -47,7 +42,7 @@ def test_who_gave_way_has_the_same_tokens(
             harness.submit(engine, msgspec.structs.replace(generates[name], client=client))
     for name, client in asked.items():
         if client == 2:
-            for _ in range(45):
+            for _ in range(30):
                 harness.book(engine.step())
                 engine.check_integrity()
             harness.submit(engine, msgspec.structs.replace(generates[name], client=client))

@@ -8,6 +8,7 @@ import pytest
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.registry import family_of
+from tests.model.each import each
 from tests.published.edits import edit_json
 from tests.samples.pictures import encoded, photo
 from tests.tiny.fuyu import write_fuyu
@@ -112,7 +113,7 @@ def test_a_template_of_the_checkpoint_counts(tmp_path: Path) -> None:
         host_of(path)
 
 
-@pytest.mark.parametrize(
+@each(
     ("changed", "said"),
     [
         ({"do_pad": False}, "do_pad = False"),

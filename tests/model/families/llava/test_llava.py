@@ -12,6 +12,7 @@ from configs.serve import MediaConfig
 from model.families.llava.recipe import _decoder_spec
 from model.families.llava.sizes import pictures_of, vision_config
 from model.registry import family_of
+from tests.model.each import each
 from tests.parity.harness import load_ours
 from tests.published.edits import edit_json, edit_tensors
 from tests.samples.pictures import encoded, photo
@@ -63,7 +64,7 @@ def test_sparse_files_take_the_defaults_of_the_published_classes() -> None:
     assert (clip.read(int, "image_size"), clip.read(int, "patch_size"), clip.read(int, "hidden_size")) == (224, 32, 768)
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "said"),
     [
         (of_text(model_type="mistral"), "text_config: model_type = 'mistral'"),
@@ -85,7 +86,7 @@ def test_what_is_not_supported_stops_the_load(path: Path, change: Change, said: 
         load_ours(edit_json(path, change))
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "said"),
     [
         ({"do_pad": True}, "do_pad = True"),
@@ -135,7 +136,7 @@ def test_bounds_on_pixels_are_refused(path: Path) -> None:
         host.fit(with_rendering(chat, {"mm_processor_kwargs": {"max_pixels": 3136}}))
 
 
-@pytest.mark.parametrize("size", [(1, 201), (402, 2)])
+@each("size", [(1, 201), (402, 2)])
 def test_a_strip_is_refused(path: Path, size: tuple[int, int]) -> None:
     """Before its centre is taken it would be resized to any length."""
     with pytest.raises(ChatError, match="one side is more than 200 times the other") as caught:

@@ -9,6 +9,7 @@ import pytest
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.families.llava.recipe import _vip_features
 from model.registry import family_of
+from tests.model.each import each
 from tests.model.engine.engine_harness import engine_harness_at, picture
 from tests.parity.engine_check import prepared_one_by_one
 from tests.parity.harness import load_ours
@@ -33,7 +34,7 @@ def test_which_blocks_are_taken() -> None:
     assert features({"vision_feature_layers": [24, 1], "vision_feature_layer": [3]}) == (24, 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "said"),
     [
         ({"vision_feature_layers": [-2, 7]}, "vision_feature_layers 7 is no output of 6 blocks"),

@@ -11,6 +11,7 @@ import pytest
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.families.qwen2.qwen2_5_omni import Qwen25OmniProcessor, thinker_config
+from tests.model.each import each
 from tests.samples.pictures import encoded, photo
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import add_tags, film, tone
@@ -194,7 +195,7 @@ def planned(
     return len(measure.video.indices), measure.video.size
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "options", "found"),
     [
         ({}, {}, (16, (280, 392))),
@@ -223,7 +224,7 @@ def test_the_server_s_caps_win(path: Path, tmp_path: Path) -> None:
     assert planned(of(tmp_path), limits) == (8, (84, 112))
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "message"),
     [
         ({"fps": 0}, "'fps' is 0, expected a number above 0"),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,18 @@ def golden_of(name: str) -> dict[str, Any]:
     return golden
 
 
+@cache
+def published() -> QwenVLTokenizer:
+    return QwenVLTokenizer(read_ranks(PUBLISHED))
+
+
 @pytest.fixture(scope="module", params=["tiny", "real"])
 def case(request: pytest.FixtureRequest) -> tuple[QwenVLTokenizer, dict[str, Any]]:
     if request.param == "tiny":
         return TINY, golden_of("tiny")
     if not PUBLISHED.is_file():
         pytest.skip("the published vocabulary is not at ../shared/data/qwen.tiktoken beside the checkout")
-    return QwenVLTokenizer(read_ranks(PUBLISHED)), golden_of("real")
+    return published(), golden_of("real")
 
 
 def user(text: str) -> list[Piece]:
@@ -106,7 +112,7 @@ def test_golden_answers(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
 def test_the_published_context_of_43_ids() -> None:
     if not PUBLISHED.is_file():
         pytest.skip("the published vocabulary is not at ../shared/data/qwen.tiktoken beside the checkout")
-    tokenizer = QwenVLTokenizer(read_ranks(PUBLISHED))
+    tokenizer = published()
     history: History = [([Words("1+1=?")], [Words("1+1=2")])]
     pieces = make_context([Words("how about 2+2")], history, tokenizer, system="you are a helpful assistant")
     assert encode_pieces(pieces, tokenizer) == [

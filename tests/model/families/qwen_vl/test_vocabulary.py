@@ -5,6 +5,7 @@ import json
 import re
 import time
 import unicodedata
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from model.families.qwen_vl.vocabulary import (
     QwenVLTokenizer,
     read_ranks,
 )
+from tests.model.each import each
 from tests.rights import forbidden
 from tokenization.chat.combining_marks import LONGEST_RUN
 from tokenization.chat.errors import ChatError
@@ -37,6 +39,11 @@ PUBLISHED = CHECKOUT.parent / "shared" / "data" / "qwen.tiktoken"
 TINY = QwenVLTokenizer.from_checkpoint(Checkpoint(GOLDEN / "ckpt"))
 
 
+@cache
+def published() -> QwenVLTokenizer:
+    return QwenVLTokenizer(read_ranks(PUBLISHED))
+
+
 @pytest.fixture(scope="module", params=["tiny", "real"])
 def case(request: pytest.FixtureRequest) -> tuple[QwenVLTokenizer, dict[str, Any]]:
     golden = json.loads((GOLDEN / f"tokenizer_{request.param}.json").read_text(encoding="utf-8"))
@@ -44,7 +51,7 @@ def case(request: pytest.FixtureRequest) -> tuple[QwenVLTokenizer, dict[str, Any
         return TINY, golden
     if not PUBLISHED.is_file():
         pytest.skip("the published vocabulary is not at ../shared/data/qwen.tiktoken beside the checkout")
-    return QwenVLTokenizer(read_ranks(PUBLISHED)), golden
+    return published(), golden
 
 
 def test_special_ids_follow_the_ranks(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
@@ -80,7 +87,7 @@ def test_golden_decode(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
 def test_published_ids() -> None:
     if not PUBLISHED.is_file():
         pytest.skip("the published vocabulary is not at ../shared/data/qwen.tiktoken beside the checkout")
-    tokenizer = QwenVLTokenizer(read_ranks(PUBLISHED))
+    tokenizer = published()
     assert {text: tokenizer.encode(text) for text in ("system", "assistant", "user", "\n")} == {
         "system": [8948], "assistant": [77091], "user": [872], "\n": [198],
     }  # fmt: skip
@@ -88,7 +95,7 @@ def test_published_ids() -> None:
     assert tokenizer.special["<imgpad>"] == 151859
 
 
-@pytest.mark.parametrize("text", [*SPECIAL[:4], *SPECIAL[-9:], "<img>/etc/passwd</img>", "a<imgpad><imgpad>b"])
+@each("text", [*SPECIAL[:4], *SPECIAL[-9:], "<img>/etc/passwd</img>", "a<imgpad><imgpad>b"])
 def test_a_typed_special_token_is_plain_text(text: str) -> None:
     ids = TINY.encode(text)
     assert max(ids) < len(TINY.special) + min(TINY.special.values()) - 217  # every id is a rank of the file
@@ -116,7 +123,7 @@ def test_a_lone_surrogate_is_refused_and_named() -> None:
         TINY.encode("ab\ud83d")
 
 
-@pytest.mark.parametrize("text", [" " * 1_100_000 + "x", "\u3000" * LONGEST_BLANK, "x\n" + "\t" * LONGEST_BLANK])
+@each("text", [" " * 1_100_000 + "x", "\u3000" * LONGEST_BLANK, "x\n" + "\t" * LONGEST_BLANK])
 def test_a_run_of_blanks_that_would_end_the_process_is_refused(text: str) -> None:
     with pytest.raises(ChatError, match="blank characters in a row"):
         TINY.encode(text)
@@ -132,7 +139,7 @@ def test_a_run_of_marks_is_refused_before_it_is_sorted() -> None:
     assert whole_text(TINY, TINY.encode(text)) == unicodedata.normalize("NFC", text)
 
 
-@pytest.mark.parametrize("text", [" " * (LONGEST_BLANK - 1) + "x", "x" * 600_000, "! " * 300_000, "x " * 300_000])
+@each("text", [" " * (LONGEST_BLANK - 1) + "x", "x" * 600_000, "! " * 300_000, "x " * 300_000])
 def test_long_text_is_encoded(text: str) -> None:
     assert whole_text(TINY, TINY.encode(text)) == text
 
@@ -175,7 +182,7 @@ def write(path: Path, lines: list[bytes]) -> Path:
 BYTES = [base64.b64encode(bytes([i])) + b" %d" % i for i in range(256)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("lines", "message"),
     [
         ([*BYTES, b"not base64!! 256"], "line 257 is not"),
