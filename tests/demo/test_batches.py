@@ -17,6 +17,7 @@ from demo.sizes import Sizes
 from demo.sounds import Sound
 from demo.studio import NO_COLOUR, NO_SHAPE, Seen, Studio
 from demo.words import Words
+from tests.tables import each_of
 
 SIZES = Sizes()
 WORDS = Words.load()
@@ -51,8 +52,8 @@ def draw(tokenizer: Tokenizer, kind: str, seed: int) -> tuple[Batch, list[Exampl
     return exercises.kinds[kind](count=count), reader.heard  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_of("kind", KINDS)
+@each_of("seed", SEEDS)
 def test_what_is_learnt_is_the_answers(tokenizer: Tokenizer, kind: str, seed: int) -> None:
     batch, examples = draw(tokenizer, kind, seed)
     n, length = batch.ids.shape
@@ -75,8 +76,8 @@ def test_what_is_learnt_is_the_answers(tokenizer: Tokenizer, kind: str, seed: in
     assert (batch.weights > 0).sum(axis=1).min() >= 2  # an answer and its end
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
+@each_of("kind", KINDS)
+@each_of("seed", SEEDS)
 def test_every_embedding_stands_where_its_pad_is(tokenizer: Tokenizer, kind: str, seed: int) -> None:
     batch, examples = draw(tokenizer, kind, seed)
     assert set(batch.media) == set(batch.rows) == set(batch.source) and set(batch.media) <= MEDIA[kind]
@@ -140,7 +141,7 @@ def test_what_cannot_be_known_is_not_known(tokenizer: Tokenizer) -> None:
             assert example.answer in UNKNOWN_ANSWER.values()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_of("kind", KINDS)
 def test_equal_seeds_give_equal_batches(tokenizer: Tokenizer, kind: str) -> None:
     one, same, other = (draw(tokenizer, kind, seed)[0] for seed in (5, 5, 6))
     for field in fields(Batch):
@@ -254,7 +255,7 @@ def test_tokens_know_where_beeps_sound() -> None:
     assert not found[0, (middles < 0.08) | ((middles > 0.32) & (middles < 0.6)) | (middles > 0.72)].any()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_of("seed", SEEDS)
 def test_answers_point_at_the_things_they_are_about(tokenizer: Tokenizer, seed: int) -> None:
     """Where the first word of an answer is to be said, in a box every digit, for as many things as are counted."""
     batch, examples = draw(tokenizer, "scenes", seed)

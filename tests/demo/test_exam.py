@@ -16,6 +16,7 @@ from demo.exam_media import Part
 from demo.examiner import Examiner, Marked, iou_of, with_media_of
 from demo.scoring import overlap, plain, same, wilson
 from demo.words import Words
+from tests.tables import each_of
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -55,7 +56,7 @@ def marked(right: bool, iou: float | None = None) -> Marked:
 # ---- scoring
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "right"),
     [
         ('{"colour":"red", "shape": "star"}', '{"shape": "star", "colour": "red"}'),
@@ -70,7 +71,7 @@ def test_answers_that_say_the_same_are_right(said: str, right: str) -> None:
     assert same(said, right)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "right"),
     [
         ("red circle, blue star", "red circle"),
@@ -115,7 +116,7 @@ def test_wilson_interval_is_the_published_one() -> None:
 # ---- items
 
 
-@pytest.mark.parametrize("one", ROWS, ids=lambda one: one.name)
+@each_of("one", ROWS, ids=lambda one: one.name)
 def test_items_are_well_formed(one: Row, words: Words) -> None:
     for index in range(2):
         item = one.item(words, 5, index)
@@ -128,7 +129,7 @@ def test_items_are_well_formed(one: Row, words: Words) -> None:
             assert any("一" <= letter <= "鿿" for letter in turn.question + turn.answer) == (one.language == "zh")
 
 
-@pytest.mark.parametrize("one", ROWS, ids=lambda one: one.name)
+@each_of("one", ROWS, ids=lambda one: one.name)
 def test_another_seed_asks_other_things(one: Row, words: Words) -> None:
     first, second = ([facts(one.item(words, seed, index)) for index in range(2)] for seed in (5, 6))
     assert first != second
@@ -212,7 +213,7 @@ def test_an_error_is_a_wrong_answer_that_is_seen() -> None:
     assert not found.right and found.said == "HTTP 400: no such thing"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "reply", "right"),
     [
         ("tool_called", {"text": "", "tool_calls": "wanted"}, True),
@@ -251,7 +252,7 @@ def test_rows_are_chosen_by_name() -> None:
 # ---- sabotage
 
 
-@pytest.mark.parametrize("fault", sabotage.FAULTS, ids=lambda fault: fault.name)
+@each_of("fault", sabotage.FAULTS, ids=lambda fault: fault.name)
 def test_every_fault_still_fits_the_code(fault: sabotage.Fault, tmp_path: Path) -> None:
     if not fault.path:
         return

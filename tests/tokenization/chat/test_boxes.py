@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import each_of
 from tokenization.chat.boxes import Box, find_boxes
 
 SIZE = (640, 480)
@@ -70,7 +71,7 @@ def test_the_picture_is_the_latest() -> None:
     assert find_boxes(text, []) == ()
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "", "plain", "<box>", "</box>", "<box></box>", "<box>(1,2)</box>", "<box>(1,2),(3,4)", "(1,2),(3,4)</box>",
@@ -84,7 +85,7 @@ def test_what_is_not_complete_is_no_region(text: str) -> None:
     assert find_boxes(text, [SIZE]) == ()
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "refs"),
     [
         ("<ref><ref>dog</ref><box>(1,2),(3,4)</box>", ["dog"]),
