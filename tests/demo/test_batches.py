@@ -1,7 +1,8 @@
 """Batches of every kind: what is learnt is the answers, every embedding has its place, side lessons tell the truth."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import cache
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from demo.studio import NO_COLOUR, NO_SHAPE, Seen, Studio
 from demo.words import Words
 from tests.tables import each_of
 
+Drawn = Callable[[str, int], tuple[Batch, list[Example]]]
 SIZES = Sizes()
 WORDS = Words.load()
 KINDS = ("scenes", "numbers", "pairs", "clips", "sounds", "mixed", "talk", "tools")
@@ -52,10 +54,16 @@ def draw(tokenizer: Tokenizer, kind: str, seed: int) -> tuple[Batch, list[Exampl
     return exercises.kinds[kind](count=count), reader.heard  # type: ignore[call-arg]
 
 
+@pytest.fixture(scope="module")
+def drawn(tokenizer: Tokenizer) -> Drawn:
+    """What `draw` gives, which takes longer than to look at it."""
+    return cache(lambda kind, seed: draw(tokenizer, kind, seed))
+
+
 @each_of("kind", KINDS)
 @each_of("seed", SEEDS)
-def test_what_is_learnt_is_the_answers(tokenizer: Tokenizer, kind: str, seed: int) -> None:
-    batch, examples = draw(tokenizer, kind, seed)
+def test_what_is_learnt_is_the_answers(tokenizer: Tokenizer, drawn: Drawn, kind: str, seed: int) -> None:
+    batch, examples = drawn(kind, seed)
     n, length = batch.ids.shape
     assert batch.name == kind and n == len(examples) == len(batch.tasks)
     assert batch.tasks == tuple(example.task for example in examples) and all(batch.tasks)
@@ -78,8 +86,8 @@ def test_what_is_learnt_is_the_answers(tokenizer: Tokenizer, kind: str, seed: in
 
 @each_of("kind", KINDS)
 @each_of("seed", SEEDS)
-def test_every_embedding_stands_where_its_pad_is(tokenizer: Tokenizer, kind: str, seed: int) -> None:
-    batch, examples = draw(tokenizer, kind, seed)
+def test_every_embedding_stands_where_its_pad_is(tokenizer: Tokenizer, drawn: Drawn, kind: str, seed: int) -> None:
+    batch, examples = drawn(kind, seed)
     assert set(batch.media) == set(batch.rows) == set(batch.source) and set(batch.media) <= MEDIA[kind]
     assert kind in ("mixed", "tools") or set(batch.media) == MEDIA[kind]
     flat, length = batch.ids.ravel(), batch.ids.shape[1]

@@ -196,8 +196,7 @@ sys.stdin.readline()
 for _ in range(50):
     owner = Owner.claim(root)
     name = fresh_name(root)
-    owner.record(name)
-    os.close(create_file(root / name, 8192))
+    owner.record(name); os.close(create_file(root / name, 8192))
     for _ in range(random.randrange(3)):
         sweep(root)
     assert (root / f"{owner.name}.owner").exists(), "a live owner's lock file was swept"
