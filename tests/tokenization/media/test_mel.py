@@ -45,8 +45,13 @@ def ask_reference(samples: np.ndarray, n_mels: int, seconds: int, *, exact: bool
     return frames
 
 
-@each_of("kind", ["noise", "tone", "click", "voice"])
-@each_of("n", [1, 100, 160, 161, 199, 200, 201, 16001, 48123])
+@each_of(
+    ("kind", "n"),
+    [
+        *(("noise", n) for n in (1, 100, 160, 161, 199, 200, 201, 16001, 48123)),
+        *((kind, n) for kind in ("tone", "click", "voice") for n in (161, 48123)),
+    ],
+)
 def test_frames_are_the_extractors(kind: str, n: int) -> None:
     samples = make_samples(kind, n)
     frames = log_mel(samples, MelSpec())

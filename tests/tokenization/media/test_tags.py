@@ -157,5 +157,5 @@ def test_a_cancel_is_looked_at_while_a_file_is_opened(capfd: pytest.CaptureFixtu
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        read(wav(b"LIST", info(20_000)), leaves)
+        read(wav(b"LIST", info(8_000)), leaves)
     assert len(looks) == 4 and "dropped" not in capfd.readouterr().err
