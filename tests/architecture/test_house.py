@@ -13,7 +13,7 @@ from configs.settings import EMBEDDED_MODEL, SETTINGS
 from demo.checkpoint import write_files
 from demo.sizes import Sizes
 from docs import generate
-from tests.architecture.laws import ROOMS, copy_sources, third_parties
+from tests.architecture.laws import copy_sources
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,17 +21,6 @@ else:
     import tomli as tomllib
 
 REPO = Path(__file__).resolve().parents[2]
-EXTRAS = ("hub", "modelscope", "otel")
-# Where a module and its project, or its projects, have different names.
-CALLED = {
-    "agents": {"openai-agents"},
-    "llama_index": {"llama-index-core", "llama-index-llms-openai-like"},
-    "pydantic_ai": {"pydantic-ai-slim"},
-    "PIL": {"pillow"},
-    "skia": {"skia-python"},
-    "yaml": {"pyyaml"},
-    "opentelemetry": {"opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"},
-}
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -78,12 +67,6 @@ def test_what_the_map_points_at_is_there() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_every_setting_is_documented(setting: object) -> None:
-    name = getattr(setting, "name", "")
-    assert f"| `{name}` |" in read("docs/configuration.md")
-
-
 def test_every_bound_stands_in_one_table_with_its_default() -> None:
     """All settings that are numbers, but those that say how much there is of something, or which one it is."""
     amounts = {"port", "workers", "threads", "block_size", "parent_descriptor", "tensor_parallel"}
@@ -109,73 +92,6 @@ def test_changelog_and_project_have_one_version() -> None:
 def test_every_room_is_packaged() -> None:
     found = tomllib.loads(read("pyproject.toml"))["tool"]["setuptools"]["packages"]["find"]["include"]
     assert sorted(found) == sorted(f"{room}*" for room in generate.ROOMS)
-
-
-def test_every_dependency_is_pinned() -> None:
-    runtime = {name_of(line) for line in PROJECT["dependencies"]}
-    tests = {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
-    extras = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
-    assert runtime | tests | extras | {"ray"} <= pins("constraints/cpu.txt").keys()
-    npu = {name_of(line) for line in PROJECT["optional-dependencies"]["npu"]}
-    assert runtime | extras | npu <= pins("constraints/ascend.txt").keys()
-    assert "torch==2.13.0" in pins("constraints/cpu.txt")["torch"]
-    assert pins("constraints/ascend.txt")["torch"] == [
-        'torch==2.10.0; platform_machine != "x86_64"',
-        'torch==2.10.0+cpu; platform_machine == "x86_64"',  # the one build that torch_npu takes there
-    ]
-    assert pins("constraints/ascend.txt")["torch-npu"] == ["torch_npu==2.10.0.post4"]
-    assert not {"torch-npu", "transformers"} & pins("constraints/ascend.txt").keys() - {"torch-npu"}
-    assert "torch-npu" not in pins("constraints/cpu.txt")
-
-
-def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
-    imported = projects(third_parties(REPO, ROOMS)) - {"tomli", "torch-npu"}
-    declared = {name_of(line) for line in PROJECT["dependencies"]} - {"tomli"}
-    optional = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
-    assert imported == declared | optional
-    others = third_parties(REPO, ("tests", "benchmarks", "demo", "deploy/ray", "docs", "examples", "constraints"))
-    apart = {"ray", *pins("benchmarks/independent_exam/requirements.txt")}  # environments of their own
-    for_tests = projects(others) - of_clients() - apart
-    assert for_tests - {"tomli"} <= declared | {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
-
-
-def of_clients() -> set[str]:
-    """What clients' scripts import besides: each is pinned in its environment."""
-    asked = projects(
-        {
-            "agents",
-            "anthropic",
-            "instructor",
-            "langchain_core",
-            "langchain_openai",
-            "litellm",
-            "llama_index",
-            "pydantic_ai",
-        }
-    )
-    pinned = {name for path in (REPO / "tests" / "clients" / "pins").iterdir() for name in pins(str(path))}
-    assert asked <= pinned
-    return asked
-
-
-def projects(modules: set[str]) -> set[str]:
-    """The normalized names of what brings these top-level modules."""
-    return {name_of(project) for module in modules for project in CALLED.get(module, {module})}
-
-
-def pins(name: str) -> dict[str, list[str]]:
-    """Constraint lines by normalized project name."""
-    found: dict[str, list[str]] = {}
-    for line in read(name).splitlines():
-        if line and not line.startswith("#"):
-            assert re.match(r"[\w.-]+==[\w.+]+($|; )", line), line
-            found.setdefault(name_of(line), []).append(line)
-    return found
-
-
-def name_of(requirement: str) -> str:
-    """The normalized project name of a requirement."""
-    return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
 
 
 def test_the_dockerfile_copies_what_exists_and_is_sent() -> None:

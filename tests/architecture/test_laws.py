@@ -1,13 +1,31 @@
-"""The tree obeys its laws, and each law sees a planted offence."""
+"""The tree obeys its laws, each law sees a planted offence, and what is imported is declared and pinned."""
 
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.architecture import laws
+from tests.tables import each_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 REPO = Path(__file__).resolve().parents[2]
+EXTRAS = ("hub", "modelscope", "otel")
+# Where a module and its project, or its projects, have different names.
+CALLED = {
+    "agents": {"openai-agents"},
+    "llama_index": {"llama-index-core", "llama-index-llms-openai-like"},
+    "pydantic_ai": {"pydantic-ai-slim"},
+    "PIL": {"pillow"},
+    "skia": {"skia-python"},
+    "yaml": {"pyyaml"},
+    "opentelemetry": {"opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"},
+}
+PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WIDE = "word " * 20 + "."  # one character more than a line of prose may have
 LONG_BODY = "".join(f"    x = {n}\n" for n in range(60))
 
@@ -20,7 +38,6 @@ PLANTS: list[tuple[Law, str, str]] = [
     (laws.long_functions, "model/net/long.py", f'"""Doc."""\ndef f():\n{LONG_BODY}'),
     (laws.modules_without_docstring, "shm/silent.py", "x = 1\n"),
     (laws.wide_folders, "shm/sixteenth.py", '"""Doc."""\n'),
-    (laws.untested_modules, "server/http/a.py", '"""Doc."""\n'),
     (laws.ways_past_the_front_door, "server/a.py", '"""Doc."""\nfrom shm.pool import Pool\n'),
     (laws.ways_past_the_front_door, "demo/a.py", '"""Doc."""\ndef f():\n    import shm.segment\n'),
     (laws.names_without_meaning, "server/utils/a.py", '"""Doc."""\n'),
@@ -75,8 +92,6 @@ CLEAN = {
     "shm/owner.py": '"""Doc."""\nROOT = "/dev/shm"\nOnce = Literal["a"]\nT = TypeVar("T")\nclass _Walker: pass\n',
     "configs/owner.py": '"""Doc."""\nT = TypeVar("T")\nTyped = TypeVar("Typed")\nROOT = 1\nclass Typed: pass\n',
     **{f"shm/module_{n}.py": '"""Doc."""\n' for n in range(laws.MAX_MODULES - 1)},
-    "tests/server/test_fine.py": '"""Doc."""\n',
-    "tests/server/test_a.py": '"""Doc."""\n',
     "README.md": f"# [Pages](https://host/{'page/' * 20})\n\n{WIDE[:-1]}\n\n    {WIDE}\n\n    {WIDE}\n",
     "docs/adr/fine.md": f"| {WIDE} |\n\n```text\n{WIDE}\n```\n\n- `{WIDE}`\n- https://host/{'page/' * 20}\n",
     "docs/linked.md": "# The [Map](https://a.b)\n\n## The `map`\n\n## 与其他服务器对比: a_b, c/d\n\n[1](#the-map)\n"
@@ -87,27 +102,30 @@ CLEAN = {
 LAWS = list(dict.fromkeys(law for law, _, _ in PLANTS))
 
 
-@pytest.fixture
-def planted(tmp_path: Path) -> Path:
+def clean(root: Path) -> Path:
     """A small tree that breaks no law."""
     for name, text in CLEAN.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_the_tree_obeys(law: Law) -> None:
-    assert law(REPO) == []
+def broken(root: Path) -> dict[str, list[str]]:
+    """The offences of each law that is not obeyed."""
+    return {law.__name__: offences for law in LAWS if (offences := law(root))}
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_a_clean_tree_is_clean(law: Law, planted: Path) -> None:
-    assert law(planted) == []
+def test_the_tree_obeys() -> None:
+    assert broken(REPO) == {}
 
 
-@pytest.mark.parametrize(("law", "name", "text"), PLANTS, ids=lambda value: getattr(value, "__name__", None))
-def test_an_offence_is_seen(law: Law, name: str, text: str, planted: Path) -> None:
+def test_a_clean_tree_is_clean(tmp_path: Path) -> None:
+    assert broken(clean(tmp_path)) == {}
+
+
+@each_of("law, name, text", PLANTS, ids=lambda value: getattr(value, "__name__", value))
+def test_an_offence_is_seen(law: Law, name: str, text: str, tmp_path: Path) -> None:
+    planted = clean(tmp_path)
     (planted / name).parent.mkdir(parents=True, exist_ok=True)
     (planted / name).write_text(text)
     assert len(law(planted)) == 1
@@ -115,3 +133,61 @@ def test_an_offence_is_seen(law: Law, name: str, text: str, planted: Path) -> No
 
 def test_the_laws_look_at_something() -> None:
     assert len(list(laws.sources(REPO, laws.ROOMS))) > 20
+
+
+def test_every_dependency_is_pinned() -> None:
+    runtime = {name_of(line) for line in PROJECT["dependencies"]}
+    tests = {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
+    extras = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
+    assert runtime | tests | extras | {"ray"} <= pins("constraints/cpu.txt").keys()
+    npu = {name_of(line) for line in PROJECT["optional-dependencies"]["npu"]}
+    assert runtime | extras | npu <= pins("constraints/ascend.txt").keys()
+    assert "torch==2.13.0" in pins("constraints/cpu.txt")["torch"]
+    assert pins("constraints/ascend.txt")["torch"] == [
+        'torch==2.10.0; platform_machine != "x86_64"',
+        'torch==2.10.0+cpu; platform_machine == "x86_64"',  # the one build that torch_npu takes there
+    ]
+    assert pins("constraints/ascend.txt")["torch-npu"] == ["torch_npu==2.10.0.post4"]
+    assert not {"torch-npu", "transformers"} & pins("constraints/ascend.txt").keys() - {"torch-npu"}
+    assert "torch-npu" not in pins("constraints/cpu.txt")
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    imported = projects(laws.third_parties(REPO, laws.ROOMS)) - {"tomli", "torch-npu"}
+    declared = {name_of(line) for line in PROJECT["dependencies"]} - {"tomli"}
+    optional = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
+    assert imported == declared | optional
+    others = laws.third_parties(REPO, ("tests", "benchmarks", "demo", "deploy/ray", "docs", "examples", "constraints"))
+    apart = {"ray", *pins("benchmarks/independent_exam/requirements.txt")}  # environments of their own
+    for_tests = projects(others) - of_clients() - apart
+    assert for_tests - {"tomli"} <= declared | {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
+
+
+def of_clients() -> set[str]:
+    """What clients' scripts import besides: each is pinned in its environment."""
+    asked = projects(
+        set("agents anthropic instructor langchain_core langchain_openai litellm llama_index pydantic_ai".split())
+    )
+    pinned = {name for path in (REPO / "tests" / "clients" / "pins").iterdir() for name in pins(str(path))}
+    assert asked <= pinned
+    return asked
+
+
+def projects(modules: set[str]) -> set[str]:
+    """The normalized names of what brings these top-level modules."""
+    return {name_of(project) for module in modules for project in CALLED.get(module, {module})}
+
+
+def pins(name: str) -> dict[str, list[str]]:
+    """Constraint lines by normalized project name."""
+    found: dict[str, list[str]] = {}
+    for line in (REPO / name).read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            assert re.match(r"[\w.-]+==[\w.+]+($|; )", line), line
+            found.setdefault(name_of(line), []).append(line)
+    return found
+
+
+def name_of(requirement: str) -> str:
+    """The normalized project name of a requirement."""
+    return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")

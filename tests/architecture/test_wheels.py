@@ -12,6 +12,7 @@ from constraints.index import PYPI, Index, IndexFailure, settings
 from constraints.pins import PYTHONS, pins
 from constraints.table import Row, read, written
 from tests.architecture.small_index import SmallIndex, running
+from tests.tables import each_of
 
 REPO = Path(__file__).resolve().parents[2]
 PROJECT = """
@@ -173,7 +174,7 @@ def test_two_lines_for_one_project_are_refused() -> None:
         pins("a>=1\n", "3.11")
 
 
-@pytest.mark.parametrize("listed, url, certificates", [
+@each_of("listed, url, certificates", [
     ("", PYPI, None),
     ("global.extra-index-url='https://other.example/simple'\n", PYPI, None),
     ("global.cert='/a.pem'\nglobal.index-url='https://mirror.example'\n", "https://mirror.example", "/a.pem"),

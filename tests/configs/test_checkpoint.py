@@ -8,6 +8,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
 from tests.rights import forbidden
+from tests.tables import each_of
 
 
 def write(path: Path, values: dict[str, Any], name: str = "config.json") -> Path:
@@ -25,7 +26,7 @@ def test_reads_are_typed() -> None:
     assert "n" in section and "null" not in section and "missing" not in section
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("kind", "key", "message"),
     [
         (int, "missing", "config.json: required key 'missing' is missing"),

@@ -4,9 +4,10 @@ import pytest
 
 from configs.setting import SettingsError
 from configs.settings import load_config
+from tests.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("flags", "told"),
     [
         (["--allowed-media-domain", "https://a.example"], r"^--allowed-media-domain: 'https://a.example' is no host"),

@@ -7,6 +7,7 @@ import pytest
 from configs.setting import HubModel, SettingsError
 from configs.settings import load_config
 from tests.rights import forbidden
+from tests.tables import each_of
 
 
 @pytest.mark.parametrize("argv", [["org/name", "--port", "1"], ["--port", "1", "org/name"]])
@@ -17,7 +18,7 @@ def test_the_model_needs_no_flag(argv: list[str]) -> None:
     assert load_config([*argv, "--api-key", "sk-1"], {}).model == config.model
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("given", "name", "revision"),
     [
         ("org/name", "org/name", None),
@@ -47,7 +48,7 @@ def test_what_may_lie_here_is_not_asked_of_a_hub(tmp_path: Path, monkeypatch: py
     assert load_config(["--model", "org/name"], {}).model.wanted == HubModel("org/name")
 
 
-@pytest.mark.parametrize(
+@each_of(
     "given", ["name", "./org/name", "../org/name", "/org/name", "~/org/name", "a/b/c", "../name", "org/name@",
               "org/name@../x", "org/name@x/../y", "org/name@/x", "org/na me", "örg/name", "org/file.gguf"],
 )  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.quantised import refuse_quantised, refuse_quantised_tensor
+from tests.tables import each_of
 
 
 def checkpoint(path: Path, **config: object) -> Checkpoint:
@@ -23,11 +24,11 @@ def test_method_and_width_are_named(tmp_path: Path) -> None:
         refuse_quantised(checkpoint(tmp_path, compression_config={"quant_method": "x", "num_bits": 3}))
 
 
-@pytest.mark.parametrize("value", [None, {}, "", {"quant_method": "bitsandbytes", "load_in_4bit": False}])
+@each_of("value", [None, {}, "", {"quant_method": "bitsandbytes", "load_in_4bit": False}])
 def test_what_quantises_nothing(tmp_path: Path, value: object) -> None:
     refuse_quantised(checkpoint(tmp_path, quantization_config=value, quantize=None))
 
 
-@pytest.mark.parametrize("name", ["model.layers.0.mlp.up_proj.weight", "visual.scale", "h.0.ln_1.weight_scales"])
+@each_of("name", ["model.layers.0.mlp.up_proj.weight", "visual.scale", "h.0.ln_1.weight_scales"])
 def test_plain_tensors_pass(name: str) -> None:
     refuse_quantised_tensor("model.safetensors", name)

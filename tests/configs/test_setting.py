@@ -7,11 +7,10 @@ import pytest
 from configs.setting import SettingsError
 from configs.settings import load_config
 from tests.rights import forbidden
+from tests.tables import each_of
 
 
-@pytest.mark.parametrize(
-    "text", ["a.example", "https://a.example/", "https://a.example/x", "https://u@a.example", "a,b"]
-)
+@each_of("text", ["a.example", "https://a.example/", "https://a.example/x", "https://u@a.example", "a,b"])
 def test_what_is_no_origin_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="^--allowed-origins: .*is no origin, such as https://app.example"):
         load_config(["--allowed-origins", text], {})
@@ -24,7 +23,7 @@ def test_origins_are_a_list_in_a_profile(tmp_path: Path) -> None:
     assert config.http.allowed_origins == ("https://a.example", "https://b.example:8443")
 
 
-@pytest.mark.parametrize("text", ["http://a.example", "a.example:80", "a b", "*", "-", "::1", "a/b"])
+@each_of("text", ["http://a.example", "a.example:80", "a b", "*", "-", "::1", "a/b"])
 def test_what_is_no_host_name_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="^--allowed-host: .*is no host name, such as llm.example.com"):
         load_config([f"--allowed-host={text}"], {})
@@ -56,7 +55,7 @@ def test_a_switch_is_written_in_three_ways(tmp_path: Path) -> None:
         load_config(["--profile", str(profile)], {})
 
 
-@pytest.mark.parametrize("flag", ["--model", "--allow-media-root", "--chat-template"])
+@each_of("flag", ["--model", "--allow-media-root", "--chat-template"])
 def test_a_path_that_nobody_may_look_at_is_named(flag: str, tmp_path: Path) -> None:
     path = tmp_path / "closed" / "inner"
     path.mkdir(parents=True)

@@ -14,6 +14,7 @@ from configs.serve import ModelConfig, ServeConfig
 from configs.setting import Setting, SettingsError
 from configs.settings import CHECKS_VARIABLE as CHECKS
 from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, SETTINGS, child_env, load_config
+from tests.tables import each_of
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_media_roots_are_repeatable_and_separated(tmp_path: Path) -> None:
     assert load_config(["--profile", str(profile)], {}).media.roots == (one,)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("argv", "message"),
     [
         (["--port", "x"], r"^--port: expected a whole number, got 'x'"),
@@ -111,7 +112,7 @@ def test_a_wrong_flag_is_named(argv: list[str], message: str) -> None:
         load_config(argv, {})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "message"),
     [
         ("max_pixel = 1\n", r"has the unknown key 'max_pixel'; did you mean 'max_pixels'\?"),
@@ -148,7 +149,7 @@ def test_a_wrong_variable_is_named() -> None:
         load_config([], {"PIXELFERRY_MAX_SEQ": "3"})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("argv", "env"),
     [
         (["--api-key", "geheim heit"], {}),
@@ -169,7 +170,7 @@ def test_a_wrong_setting_shows_no_key(argv: list[str], env: dict[str, str]) -> N
     assert "geheim" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "  ", "\n"])
+@each_of("text", ["", "  ", "\n"])
 def test_a_variable_without_a_key_does_not_open_the_server(text: str) -> None:
     with pytest.raises(SettingsError, match="^PIXELFERRY_API_KEY: expected a key"):
         load_config([], {"PIXELFERRY_API_KEY": text})
@@ -259,7 +260,7 @@ def no_form(setting: Setting) -> str:
     return "--no-" + setting.flag.removeprefix("--")
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@each_of("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_flag_and_variable_set_the_field(setting: Setting, tmp_path: Path) -> None:
     text, expected = sample(setting, tmp_path)
     flags = (

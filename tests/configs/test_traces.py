@@ -1,14 +1,13 @@
 """Which of OpenTelemetry's own variables turn traces on, and what is said where none can be sent."""
 
-import pytest
-
 from configs.traces import traces_asked
+from tests.tables import each_of
 
 ENDPOINT, OF_TRACES = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 URL = "http://collector:4318"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("env", "asked_by"),
     [
         ({}, None),
@@ -27,7 +26,7 @@ def test_what_asks_for_traces(env: dict[str, str], asked_by: str | None) -> None
     assert config.asked_by == asked_by and config.hindrance is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("env", "hindrance"),
     [
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER=zipkin: otlp and none are known here"),

@@ -6,6 +6,7 @@ import pytest
 
 from configs.settings import load_config
 from configs.version import UNKNOWN, commit, version
+from tests.tables import each_of
 
 
 def test_the_version_is_printed_by_serve_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -14,7 +15,7 @@ def test_the_version_is_printed_by_serve_too(capsys: pytest.CaptureFixture[str])
     assert stopped.value.code == 0 and capsys.readouterr().out == f"pixelferry {version()}\n"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("stamp", "said"),
     [
         ("4203bbb1d0\n", "4203bbb1d0"), ("4203bbb1d0-dirty\n", "4203bbb1d0-dirty"), ("unknown\n", UNKNOWN),

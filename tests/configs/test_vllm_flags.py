@@ -2,10 +2,9 @@
 
 import re
 
-import pytest
-
 from configs.settings import SETTINGS
 from configs.vllm_flags import ALIKE, BY_NAME, FLAGS, VllmFlag
+from tests.tables import each_of
 
 OWN = {setting.flag for setting in SETTINGS} | {"--profile", "--no-graphs", "--no-access-log"}
 # Of the examples in vLLM's documentation: none of them may be told nothing.
@@ -19,7 +18,7 @@ USED = """
 """.split()
 
 
-@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: str(flag.name))
+@each_of("flag", FLAGS, ids=lambda flag: str(flag.name))
 def test_what_is_ours_exists(flag: VllmFlag) -> None:
     assert flag.name not in OWN, "a flag of that name is taken, and needs no row"
     named = re.findall(r"--[a-z-]+", flag.told)

@@ -1,7 +1,8 @@
 """Batches of every kind: what is learnt is the answers, every embedding has its place, side lessons tell the truth."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from demo.sizes import Sizes
 from demo.sounds import Sound
 from demo.studio import NO_COLOUR, NO_SHAPE, Seen, Studio
 from demo.words import Words
+from tests.tables import each_of
 
+Drawn = Callable[[str, int], tuple[Batch, list[Example]]]
 SIZES = Sizes()
 WORDS = Words.load()
 KINDS = ("scenes", "numbers", "pairs", "clips", "sounds", "mixed", "talk", "tools")
@@ -51,10 +54,16 @@ def draw(tokenizer: Tokenizer, kind: str, seed: int) -> tuple[Batch, list[Exampl
     return exercises.kinds[kind](count=count), reader.heard  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_learnt_is_the_answers(tokenizer: Tokenizer, kind: str, seed: int) -> None:
-    batch, examples = draw(tokenizer, kind, seed)
+@pytest.fixture(scope="module")
+def drawn(tokenizer: Tokenizer) -> Drawn:
+    """What `draw` gives, which takes longer than to look at it."""
+    return cache(lambda kind, seed: draw(tokenizer, kind, seed))
+
+
+@each_of("kind", KINDS)
+@each_of("seed", SEEDS)
+def test_what_is_learnt_is_the_answers(tokenizer: Tokenizer, drawn: Drawn, kind: str, seed: int) -> None:
+    batch, examples = drawn(kind, seed)
     n, length = batch.ids.shape
     assert batch.name == kind and n == len(examples) == len(batch.tasks)
     assert batch.tasks == tuple(example.task for example in examples) and all(batch.tasks)
@@ -75,10 +84,10 @@ def test_what_is_learnt_is_the_answers(tokenizer: Tokenizer, kind: str, seed: in
     assert (batch.weights > 0).sum(axis=1).min() >= 2  # an answer and its end
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_embedding_stands_where_its_pad_is(tokenizer: Tokenizer, kind: str, seed: int) -> None:
-    batch, examples = draw(tokenizer, kind, seed)
+@each_of("kind", KINDS)
+@each_of("seed", SEEDS)
+def test_every_embedding_stands_where_its_pad_is(tokenizer: Tokenizer, drawn: Drawn, kind: str, seed: int) -> None:
+    batch, examples = drawn(kind, seed)
     assert set(batch.media) == set(batch.rows) == set(batch.source) and set(batch.media) <= MEDIA[kind]
     assert kind in ("mixed", "tools") or set(batch.media) == MEDIA[kind]
     flat, length = batch.ids.ravel(), batch.ids.shape[1]
@@ -140,7 +149,7 @@ def test_what_cannot_be_known_is_not_known(tokenizer: Tokenizer) -> None:
             assert example.answer in UNKNOWN_ANSWER.values()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_of("kind", KINDS)
 def test_equal_seeds_give_equal_batches(tokenizer: Tokenizer, kind: str) -> None:
     one, same, other = (draw(tokenizer, kind, seed)[0] for seed in (5, 5, 6))
     for field in fields(Batch):
@@ -254,7 +263,7 @@ def test_tokens_know_where_beeps_sound() -> None:
     assert not found[0, (middles < 0.08) | ((middles > 0.32) & (middles < 0.6)) | (middles > 0.72)].any()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_of("seed", SEEDS)
 def test_answers_point_at_the_things_they_are_about(tokenizer: Tokenizer, seed: int) -> None:
     """Where the first word of an answer is to be said, in a box every digit, for as many things as are counted."""
     batch, examples = draw(tokenizer, "scenes", seed)

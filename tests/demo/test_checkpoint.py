@@ -23,6 +23,7 @@ from demo.checkpoint import (
 from demo.net import DemoNet
 from demo.sizes import Sizes
 from demo.words import Words
+from tests.tables import each_of
 
 SIZES = Sizes()
 
@@ -49,7 +50,7 @@ def test_the_vocabulary_is_as_large_as_asked_and_has_the_marks(tokenizer: Tokeni
     assert tokenizer.decode(ids) == "".join(GROUNDING)  # those are words of answers
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "What is this?",

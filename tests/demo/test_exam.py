@@ -3,6 +3,8 @@
 import base64
 import io
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import av
@@ -16,7 +18,9 @@ from demo.exam_media import Part
 from demo.examiner import Examiner, Marked, iou_of, with_media_of
 from demo.scoring import overlap, plain, same, wilson
 from demo.words import Words
+from tests.tables import each_of
 
+Drawn = Callable[[Row, int, int], Item]
 REPO = Path(__file__).resolve().parents[2]
 
 
@@ -47,6 +51,24 @@ def facts(item: Item) -> list[tuple[object, ...]]:
     ]
 
 
+@pytest.fixture(scope="module")
+def drawn(words: Words) -> Drawn:
+    """The item of a row by its seed and index, made once for the tests that look at it."""
+    return cache(lambda row, seed, index: row.item(words, seed, index))
+
+
+@cache
+def examiner() -> Examiner:
+    """One for all answers: its client reads the machine's certificates, which takes a quarter of a second."""
+    return Examiner("http://server")
+
+
+def asking(answer: Callable[[httpx.Request], httpx.Response]) -> Examiner:
+    """The examiner of a server that answers so."""
+    examiner()._http = httpx.Client(base_url="http://server", transport=httpx.MockTransport(answer), verify=False)
+    return examiner()
+
+
 def marked(right: bool, iou: float | None = None) -> Marked:
     item = Item(row="count", turns=(Turn(parts=({"text": "?"},), question="?", answer="2"),))
     return Marked(item=item, right=right, question="?", wanted="2", said="3", iou=iou)
@@ -55,7 +77,7 @@ def marked(right: bool, iou: float | None = None) -> Marked:
 # ---- scoring
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "right"),
     [
         ('{"colour":"red", "shape": "star"}', '{"shape": "star", "colour": "red"}'),
@@ -70,7 +92,7 @@ def test_answers_that_say_the_same_are_right(said: str, right: str) -> None:
     assert same(said, right)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "right"),
     [
         ("red circle, blue star", "red circle"),
@@ -115,12 +137,11 @@ def test_wilson_interval_is_the_published_one() -> None:
 # ---- items
 
 
-@pytest.mark.parametrize("one", ROWS, ids=lambda one: one.name)
-def test_items_are_well_formed(one: Row, words: Words) -> None:
-    for index in range(2):
-        item = one.item(words, 5, index)
+@each_of("one", ROWS, ids=lambda one: one.name)
+def test_items_are_well_formed(one: Row, words: Words, drawn: Drawn) -> None:
+    assert facts(drawn(one, 5, 0)) == facts(one.item(words, 5, 0))
+    for item in (drawn(one, 5, 0), drawn(one, 5, 1)):
         assert item.row == one.name
-        assert facts(item) == facts(one.item(words, 5, index))
         for turn in item.turns:
             assert [part["text"] for part in turn.parts if "text" in part] == [turn.question]
             assert turn.question.strip() and turn.answer
@@ -128,9 +149,9 @@ def test_items_are_well_formed(one: Row, words: Words) -> None:
             assert any("一" <= letter <= "鿿" for letter in turn.question + turn.answer) == (one.language == "zh")
 
 
-@pytest.mark.parametrize("one", ROWS, ids=lambda one: one.name)
-def test_another_seed_asks_other_things(one: Row, words: Words) -> None:
-    first, second = ([facts(one.item(words, seed, index)) for index in range(2)] for seed in (5, 6))
+@each_of("one", ROWS, ids=lambda one: one.name)
+def test_another_seed_asks_other_things(one: Row, drawn: Drawn) -> None:
+    first, second = ([facts(drawn(one, seed, index)) for index in range(2)] for seed in (5, 6))
     assert first != second
 
 
@@ -193,26 +214,21 @@ def test_a_later_turn_carries_what_was_said() -> None:
         bodies.append(json.loads(request.content))
         return httpx.Response(200, json={"text": "Two." if len(bodies) == 1 else "no", "boxes": []})
 
-    examiner = Examiner("http://server")
-    examiner._http = httpx.Client(base_url="http://server", transport=httpx.MockTransport(answer))
     turns = (
         Turn(parts=({"image": "data:,"}, {"text": "how many?"}), question="how many?", answer="2"),
         Turn(parts=({"text": "a star?"},), question="a star?", answer="yes"),
     )
-    found = examiner.ask(Item(row="two_turns", turns=turns))
+    found = asking(answer).ask(Item(row="two_turns", turns=turns))
     assert (found.right, found.said, found.question) == (False, "no", "a star?")
     assert bodies[0]["history"] == [] and bodies[1]["history"] == [{"inputs": list(turns[0].parts), "text": "Two."}]
 
 
 def test_an_error_is_a_wrong_answer_that_is_seen() -> None:
-    examiner = Examiner("http://server")
-    transport = httpx.MockTransport(lambda _: httpx.Response(400, text="no such thing"))
-    examiner._http = httpx.Client(base_url="http://server", transport=transport)
-    found = examiner.ask(marked(True).item)
+    found = asking(lambda _: httpx.Response(400, text="no such thing")).ask(marked(True).item)
     assert not found.right and found.said == "HTTP 400: no such thing"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "reply", "right"),
     [
         ("tool_called", {"text": "", "tool_calls": "wanted"}, True),
@@ -223,9 +239,9 @@ def test_an_error_is_a_wrong_answer_that_is_seen() -> None:
     ],
 )
 def test_a_tool_is_to_be_called_when_and_only_when_it_fits(
-    words: Words, name: str, reply: dict[str, object], right: bool
+    drawn: Drawn, name: str, reply: dict[str, object], right: bool
 ) -> None:
-    item = row(name).item(words, 1, 0)
+    item = drawn(row(name), 1, 0)
     (turn,) = item.turns
     call = {"function": {"name": "count_shapes", "arguments": turn.answer}}
     said = {key: turn.answer if value == "wanted" else value for key, value in reply.items()}
@@ -236,9 +252,7 @@ def test_a_tool_is_to_be_called_when_and_only_when_it_fits(
         assert json.loads(request.content)["tools"] == [turn.tool]
         return httpx.Response(200, json=said)
 
-    examiner = Examiner("http://server")
-    examiner._http = httpx.Client(base_url="http://server", transport=httpx.MockTransport(answer))
-    assert examiner.ask(item).right == right
+    assert asking(answer).ask(item).right == right
 
 
 def test_rows_are_chosen_by_name() -> None:
@@ -251,7 +265,7 @@ def test_rows_are_chosen_by_name() -> None:
 # ---- sabotage
 
 
-@pytest.mark.parametrize("fault", sabotage.FAULTS, ids=lambda fault: fault.name)
+@each_of("fault", sabotage.FAULTS, ids=lambda fault: fault.name)
 def test_every_fault_still_fits_the_code(fault: sabotage.Fault, tmp_path: Path) -> None:
     if not fault.path:
         return

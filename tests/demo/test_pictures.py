@@ -14,6 +14,7 @@ from demo.lettering import font_paths, number_mask, paint_number
 from demo.pictures import Look, Picture, crowd_kinds, draw_number, draw_scene, random_kinds, random_size
 from demo.shapes import Paint, draw_form, paint_form
 from demo.wear import lit_picture, worn_picture
+from tests.tables import each_of
 
 
 def pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
@@ -36,8 +37,8 @@ def test_sizes_stay_in_range_and_are_mostly_middling() -> None:
     assert ((sizes.min(1) >= 100) & (sizes.max(1) <= 500)).mean() > 0.6
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("smooth", [True, False])
+@each_of("shape", SHAPES)
+@each_of("smooth", [True, False])
 def test_box_is_tight(shape: str, smooth: bool) -> None:
     rng = np.random.default_rng(1)
     for _ in range(25):
@@ -119,7 +120,7 @@ def test_random_kinds_coincide_sometimes() -> None:
     assert 0.05 < alike < 0.3 and 0.08 < one_shape < 0.35
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@each_of("colour", COLOURS)
 def test_shades_are_nearest_to_their_own_name(colour: str) -> None:
     rng = np.random.default_rng(7)
     for shade in (*parse(PURE[colour]), *parse(MORE[colour])):
@@ -134,7 +135,7 @@ def test_other_colours_have_no_name() -> None:
         assert name_of(shade) is None
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@each_of("colour", COLOURS)
 def test_drawn_pixels_bear_the_name(colour: str) -> None:
     rng = np.random.default_rng(8)
     named = []
@@ -212,7 +213,7 @@ def test_varied_scenes_hold_what_plain_ones_would_and_their_boxes_are_tight() ->
             assert 0 <= x1 < x2 <= 200 and 0 <= y1 < y2 <= 150
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@each_of("shape", SHAPES)
 def test_looks_keep_the_box_and_open_squares_and_triangles_only(shape: str) -> None:
     rng = np.random.default_rng(15)
     for look in (Look(line=0.06), Look(shaded=40), Look(shaded=40, radial=True), Look(hollow=0.08)):

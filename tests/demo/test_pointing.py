@@ -8,6 +8,7 @@ from demo.checkpoint import train_tokenizer
 from demo.prompts import OTHER
 from demo.words import Words
 from tests.demo.test_batches import draw
+from tests.tables import each_of
 
 SEEDS = range(4)
 
@@ -17,7 +18,7 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(Words.load().corpus(np.random.default_rng(0), 500), 400)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_of("seed", SEEDS)
 def test_each_digit_points_at_where_it_is_printed(tokenizer: Tokenizer, seed: int) -> None:
     batch, examples = draw(tokenizer, "numbers", seed)
     assert batch.pointed is not None and batch.digits is not None
@@ -32,7 +33,7 @@ def test_each_digit_points_at_where_it_is_printed(tokenizer: Tokenizer, seed: in
     assert found > 0.7 * n  # a one is slim, and its middle then may lie in a token of which it holds little
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@each_of("seed", SEEDS)
 def test_comparisons_point_at_both_pictures(tokenizer: Tokenizer, seed: int) -> None:
     batch, _ = draw(tokenizer, "pairs", seed)
     assert batch.pointed is not None

@@ -26,6 +26,7 @@ from demo.tooling import NAME, declare, said_call, system_text
 from demo.words import Words
 from model.grids.positions import TimeScale, vision_positions
 from model.registry import family_of
+from tests.tables import each_of
 from tokenization.chat.dialects import chat_from_native, chat_from_openai, with_tools
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import FrameSampling, sample_frames
@@ -132,7 +133,7 @@ CHATS: dict[str, list[Turn]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHATS)
+@each_of("name", CHATS)
 def test_a_chat_is_read_as_the_server_reads_it(processor: Processor, reader: Reader, name: str) -> None:
     ours, ids, positions, delta = read(processor, reader, CHATS[name])
     n, n_all = len(ids), len(ours.ids)
@@ -189,7 +190,7 @@ def test_boxes_are_understood(processor: Processor) -> None:
 # ---- time
 
 
-@pytest.mark.parametrize("fps", [8, 10, 12, 15, 24, 25, 30, 60])
+@each_of("fps", [8, 10, 12, 15, 24, 25, 30, 60])
 def test_clips_stand_where_the_server_puts_them(reader: Reader, fps: int) -> None:
     """All lengths of clips that training draws."""
     for n_frames in sorted({max(4, round(hundredths / 100 * fps)) for hundredths in range(80, 501)}):
@@ -254,7 +255,7 @@ def test_a_sound_becomes_the_frames_that_the_server_makes(processor: Processor, 
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-@pytest.mark.parametrize("codec", ["avi mjpeg", "mp4 h264", "webm vp9"])
+@each_of("codec", ["avi mjpeg", "mp4 h264", "webm vp9"])
 def test_a_clip_is_looked_at_where_the_server_looks(
     processor: Processor, unworn: Studio, monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:

@@ -10,6 +10,7 @@ from PIL import Image, ImageChops
 
 from demo import clips, encode, recording, sounds
 from demo.answers import Direction
+from tests.tables import each_of
 
 Floats = npt.NDArray[np.floating]
 DIRECTIONS: tuple[Direction, ...] = ("left", "right", "up", "down")
@@ -62,8 +63,8 @@ def test_the_same_seed_gives_the_same_sounds_and_clips() -> None:
     assert draw(4) != draw(5)
 
 
-@pytest.mark.parametrize("seconds", [None, 0.75, 3.0])
-@pytest.mark.parametrize("count", range(1, 7))
+@each_of("seconds", [None, 0.75, 3.0])
+@each_of("count", range(1, 7))
 def test_as_many_beeps_sound_as_asked_for_and_where_they_are_said_to_be(count: int, seconds: float | None) -> None:
     rng = np.random.default_rng(count)
     for _ in range(40):
@@ -143,12 +144,12 @@ def test_wear_keeps_length_and_times_and_stays_in_range() -> None:
     assert np.isfinite(recording.worn_sound(rng, np.zeros(16000, np.float32))).all()
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@each_of("direction", DIRECTIONS)
 def test_things_move_the_way_they_say(direction: Direction, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     along = 0 if direction in ("left", "right") else 1
     sign = 1 if direction in ("right", "down") else -1
-    for _ in range(60):
+    for _ in range(25):
         clip = clips.moving(rng, direction)
         assert 0.8 <= clip.seconds <= 5 and clip.size[0] % 2 == clip.size[1] % 2 == 0
         with monkeypatch.context() as patch:
@@ -170,8 +171,8 @@ def test_a_clip_answers_at_any_time_in_the_size_asked_for() -> None:
     assert clip.frame(99.0).size == clip.size
 
 
-@pytest.mark.parametrize("format", encode.SOUND_FORMATS)
-@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (44100, 2), (48000, 1)])
+@each_of("format", encode.SOUND_FORMATS)
+@each_of(("rate", "channels"), [(8000, 1), (44100, 2), (48000, 1)])
 def test_sounds_come_back_out_of_every_format(format: str, rate: int, channels: int) -> None:
     track = np.concatenate([np.zeros(4000), np.full(12000, 700.0), np.zeros(4000)])
     samples = (0.5 * np.sin(2 * np.pi * np.cumsum(track) / recording.RATE)).astype(np.float32)
@@ -185,8 +186,8 @@ def test_sounds_come_back_out_of_every_format(format: str, rate: int, channels: 
     assert np.abs(found).max() == pytest.approx(0.5, rel=0.25)
 
 
-@pytest.mark.parametrize("format", encode.CLIP_FORMATS)
-@pytest.mark.parametrize("with_sound", [False, True])
+@each_of("format", encode.CLIP_FORMATS)
+@each_of("with_sound", [False, True])
 def test_clips_come_back_out_of_every_format(format: str, with_sound: bool) -> None:
     rng = np.random.default_rng(7)
     clip = clips.moving(rng, "right", size=(160, 120), seconds=1.5)

@@ -18,6 +18,7 @@ from demo.pictures import Picture, Thing, draw_number, draw_scene
 from demo.sounds import Sound, beeps, silence, sweep, tone
 from demo.tasks import Asked, Asker
 from demo.words import LANGUAGES, Words
+from tests.tables import each_of
 
 DIRECTIONS: tuple[Direction, ...] = ("left", "right", "up", "down")
 WORDS = Words.load()
@@ -229,8 +230,8 @@ def test_answers_about_numbers_clips_and_sounds_are_true(language: Language) -> 
         assert (asked.task, english(asked.answer, language)) == (task, answer)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("make", [tasks.unknown, tasks.without_medium])
+@each_of("language", LANGUAGES)
+@each_of("make", [tasks.unknown, tasks.without_medium])
 def test_what_cannot_be_known(make: Callable[[Asker], Asked], language: Language) -> None:
     rng = np.random.default_rng(4)
     for _ in range(30):

@@ -17,6 +17,7 @@ from demo.answers import (
 )
 from demo.templates import parse, read
 from demo.words import LANGUAGES, TASKS, Words
+from tests.tables import each_of
 
 MEDIUM = re.compile(
     r"picture|image|photo|drawing|figure|screenshot|pic|illustration|sketch|snapshot|graphic"
@@ -31,6 +32,21 @@ def words() -> Words:
     return Words.load()
 
 
+@pytest.fixture(scope="module")
+def trained(words: Words) -> dict[tuple[Language, str], set[str]]:
+    """A hundred ways of each wording of every task, but those held out."""
+    rng = np.random.default_rng(3)
+    return {
+        (language, task): {
+            template.expand(rng).rstrip("?？.")
+            for template in words.questions[language, task, False, False]
+            for _ in range(100)
+        }
+        for language in LANGUAGES
+        for task in TASKS
+    }
+
+
 def slots(language: Language) -> dict[str, str]:
     return {
         "thing": say_thing("star", "orange", language),
@@ -41,8 +57,8 @@ def slots(language: Language) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("task", TASKS)
+@each_of("language", LANGUAGES)
+@each_of("task", TASKS)
 def test_every_task_asks(words: Words, task: str, language: Language) -> None:
     rng = np.random.default_rng(1)
     for held_out in (False, True):
@@ -51,8 +67,8 @@ def test_every_task_asks(words: Words, task: str, language: Language) -> None:
         assert len(set(asked)) > 10
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("task", SINGLE)
+@each_of("language", LANGUAGES)
+@each_of("task", SINGLE)
 def test_named_questions_name_the_medium(words: Words, task: str, language: Language) -> None:
     rng = np.random.default_rng(2)
     for held_out in (False, True):
@@ -63,22 +79,23 @@ def test_named_questions_name_the_medium(words: Words, task: str, language: Lang
         assert all(MEDIUM.search(template.expand(rng)) for template in named for _ in range(5))
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_held_out_wordings_are_not_trained_on(words: Words, language: Language) -> None:
+@each_of("language", LANGUAGES)
+def test_held_out_wordings_are_not_trained_on(
+    words: Words, trained: dict[tuple[Language, str], set[str]], language: Language
+) -> None:
     rng = np.random.default_rng(3)
     for task in TASKS:
-        trained = words.questions[language, task, False, False]
         held = words.questions[language, task, True, False]
-        assert 0.06 < len(held) / (len(trained) + len(held)) < 0.3
-        seen = {template.expand(rng).rstrip("?？.") for template in trained for _ in range(100)}
-        assert not seen & {template.expand(rng).rstrip("?？.") for template in held for _ in range(50)}, task
+        assert 0.06 < len(held) / (len(words.questions[language, task, False, False]) + len(held)) < 0.3
+        assert not trained[language, task] & {
+            template.expand(rng).rstrip("?？.") for template in held for _ in range(50)
+        }, task
     for side in (words.talk, words.outside):
         seen = {template.expand(rng) for template in side[language, False] for _ in range(50)}
         assert not seen & {template.expand(rng) for template in side[language, True] for _ in range(50)}
 
 
-def test_no_wording_belongs_to_two_tasks_of_one_medium(words: Words) -> None:
-    rng = np.random.default_rng(4)
+def test_no_wording_belongs_to_two_tasks_of_one_medium(trained: dict[tuple[Language, str], set[str]]) -> None:
     media = (
         ("shape", "colour", "thing", "shape_of", "colour_of", "count", "count_of", "exists", "where", "number", "json"),
         ("same_shape", "same_colour", "same_thing", "more", "which_has"),
@@ -89,10 +106,8 @@ def test_no_wording_belongs_to_two_tasks_of_one_medium(words: Words) -> None:
         for tasks in media:
             owner: dict[str, str] = {}
             for task in tasks:
-                for template in words.questions[language, task, False, False]:
-                    for _ in range(60):
-                        text = template.expand(rng).rstrip("?？.")
-                        assert owner.setdefault(text, task) == task, text
+                for text in trained[language, task]:
+                    assert owner.setdefault(text, task) == task, text
 
 
 def test_equal_generators_give_equal_text(words: Words) -> None:

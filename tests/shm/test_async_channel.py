@@ -10,6 +10,7 @@ import pytest
 from shm import AsyncChannel, Channel, ChannelClosed, ChannelError, channel, channel_pair
 from tests.hostile.loop_block import own_loop
 from tests.shm.channels import Job, Message, Result, frame
+from tests.tables import each_of
 
 
 def run(
@@ -78,9 +79,9 @@ def test_a_large_message_leaves_the_loop_its_turns() -> None:
         blocked.append(longest.seconds)
         assert got == [big, big]  # behind the watch: to compare 128 MiB takes the loop as long as the send may
 
-    for _ in range(3):
-        run(test)
     # The least of three: a machine that is shared takes 100 ms of one turn now and then, and says it was ours.
+    while len(blocked) < 3 and min(blocked, default=1) > 0.05:
+        run(test)
     assert min(blocked) <= 0.05, f"the loop was blocked for {blocked} s of processor time"
 
 
@@ -124,7 +125,7 @@ def test_a_first_use_that_is_cancelled_harms_no_later_one() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("part", [b"", b"\x10\0", b"\x10\0\0\0abc"])
+@each_of("part", [b"", b"\x10\0", b"\x10\0\0\0abc"])
 def test_a_task_sees_the_end_of_file(part: bytes) -> None:
     async def test(near: AsyncChannel[Message], far: Channel[Message]) -> None:
         far._sock.sendall(part)

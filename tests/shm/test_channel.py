@@ -16,6 +16,7 @@ import shm.channel
 from shm import Channel, ChannelClosed, ChannelError, channel_pair
 from tests.shm.channels import Job, Message, Result, frame
 from tests.shm.conftest import Spawn, line_of
+from tests.tables import each_of
 
 Ends = tuple[Channel[Message], Channel[Message]]
 
@@ -64,7 +65,7 @@ def test_arrays_of_objects_and_records_are_refused(ends: Ends, value: np.ndarray
     assert ends[1].recv(10) == Job(number=2)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "value",
     [
         {"type": "Nobody"},
@@ -149,7 +150,7 @@ def test_threads_may_send_at_once(ends: Ends) -> None:
     assert all([n for n in seen if n // 1000 == tag] == [1000 * tag + i for i in range(100)] for tag in range(4))
 
 
-@pytest.mark.parametrize("part", [b"", b"\x10\0", b"\x10\0\0\0abc"])
+@each_of("part", [b"", b"\x10\0", b"\x10\0\0\0abc"])
 def test_the_end_of_file_is_the_end_also_in_mid_frame(part: bytes) -> None:
     raw, other = channel_pair()
     end: Channel[Message] = Channel(other, Message)

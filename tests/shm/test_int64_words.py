@@ -15,6 +15,7 @@ from shm.int64_words import (
     encode_shape_to_int64,
     encode_shm_name_to_int64,
 )
+from tests.tables import each_of
 
 LIMITS = {1: (1 << 44) - 1, 2: 4_194_303, 3: 16_383, 4: 2_047, 5: 255}
 shapes = st.integers(1, 5).flatmap(lambda n: st.lists(st.integers(1, LIMITS[n]), min_size=n, max_size=n))
@@ -71,7 +72,7 @@ def test_numpy_integers_are_taken_and_come_out_of_an_array() -> None:
     assert encode_shape_to_int64((np.int32(3), np.int64(4))) == ids[1]
 
 
-@pytest.mark.parametrize("ndim", LIMITS)
+@each_of("ndim", LIMITS)
 def test_each_side_reaches_its_limit_and_not_beyond(ndim: int) -> None:
     limit = LIMITS[ndim]
     assert decode_shape_from_int64(encode_shape_to_int64((limit,) * ndim)) == (limit,) * ndim
@@ -89,7 +90,7 @@ def test_other_numbers_of_dimensions_are_refused(shape: tuple[int, ...]) -> None
         encode_shape_to_int64(shape)
 
 
-@pytest.mark.parametrize("name", ["", "0" * 10, "0" * 12, "0123456789A", "../../../..", "0123456789a\n", "g" * 11])
+@each_of("name", ["", "0" * 10, "0" * 12, "0123456789A", "../../../..", "0123456789a\n", "g" * 11])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(WordError):
         encode_shm_name_to_int64(name)
@@ -124,7 +125,7 @@ def test_the_two_words_are_not_taken_for_each_other() -> None:
         decode_shape_from_int64(name)
 
 
-@pytest.mark.parametrize("value", [0, 1, 151_655, (1 << 63) - 1, 1 << 63, -(1 << 63) - 1, -1, -100, -(1 << 63)])
+@each_of("value", [0, 1, 151_655, (1 << 63) - 1, 1 << 63, -(1 << 63) - 1, -1, -100, -(1 << 63)])
 def test_ids_and_common_negative_numbers_are_refused(value: int) -> None:
     assert is_refused(value)
 
@@ -149,7 +150,7 @@ def test_values_that_are_no_integers_are_refused() -> None:
         decode_shape_from_int64(-1.0)  # type: ignore[arg-type]
 
 
-def test_few_of_a_million_random_values_pass() -> None:
-    values = np.random.default_rng(3).integers(-(1 << 63), (1 << 63) - 1, 1_000_000, dtype=np.int64, endpoint=True)
+def test_few_random_values_pass() -> None:
+    values = np.random.default_rng(3).integers(-(1 << 63), (1 << 63) - 1, 250_000, dtype=np.int64, endpoint=True)
     passed = sum(not is_refused(value) for value in values.tolist())
-    assert 0 < passed < 100  # about 7 of them: a checksum of 16 bits, half of the values negative, 6 of 8 tags
+    assert 0 < passed < 25  # about 2 of them: a checksum of 16 bits, half of the values negative, 6 of 8 tags

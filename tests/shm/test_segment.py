@@ -20,6 +20,7 @@ from shm import (
     write_segment,
 )
 from shm.segment import HEADER, create_file, file_bytes, fresh_name, stamp
+from tests.tables import each_of
 
 SHAPE = (6, 700)
 DATA = np.arange(4200, dtype=np.float32).reshape(SHAPE)
@@ -89,7 +90,7 @@ def test_the_file_is_private_and_its_data_page_aligned(root: Path, name: str) ->
     assert (root / name).read_bytes()[HEADER:][: DATA.nbytes] == DATA.tobytes()
 
 
-@pytest.mark.parametrize("nbytes", [1, 4095, 4096, 4097, 65536, 1 << 20])
+@each_of("nbytes", [1, 4095, 4096, 4097, 65536, 1 << 20])
 def test_sizes_of_files_are_the_fewest_whole_pages(nbytes: int) -> None:
     size = file_bytes(nbytes)
     assert size % mmap.PAGESIZE == 0 and 0 <= size - HEADER - nbytes < mmap.PAGESIZE

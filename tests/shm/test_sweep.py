@@ -186,35 +186,35 @@ def test_the_leak_check_of_these_tests_sees_a_planted_leak(root: Path) -> None:
 
 
 RACE = """
-import os, random, sys, time
+import os, random, sys
 from pathlib import Path
 from shm import Owner, sweep
 from shm.segment import create_file, fresh_name
-root, until = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2])
-claims = 0
-while time.monotonic() < until:
+root = Path(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(50):
     owner = Owner.claim(root)
     name = fresh_name(root)
-    owner.record(name)
-    os.close(create_file(root / name, 8192))
+    owner.record(name); os.close(create_file(root / name, 8192))
     for _ in range(random.randrange(3)):
         sweep(root)
     assert (root / f"{owner.name}.owner").exists(), "a live owner's lock file was swept"
     assert (root / name).exists(), "a live owner's segment was swept"
-    claims += 1
     if random.random() < 0.3:
         os.close(owner.fileno())  # as if this process had died
     else:
         owner.close()
-print(claims, flush=True)
+print("survived", flush=True)
 """
 
 
 def test_claims_closes_and_sweeps_race_and_no_live_owner_loses_anything(root: Path, spawn: Spawn) -> None:
-    children = [spawn(RACE, root, 2.0) for _ in range(6)]
-    claims = [line_of(child) for child in children]
-    assert all(child.wait() == 0 for child in children)
-    assert sum(map(int, claims)) > 60, claims
+    children = [spawn(RACE, root) for _ in range(4)]
+    assert [line_of(child) for child in children] == ["ready"] * 4
+    for child in children:
+        print(file=child.stdin, flush=True)
+    assert [line_of(child) for child in children] == ["survived"] * 4
     sweep(root)
 
 
@@ -245,7 +245,7 @@ def test_odd_entries_are_told_and_left_alone(root: Path) -> None:
     shutil.rmtree(root)
 
 
-ODD = [(b"", 0), (b"\xff\xfe" * 50_000, 0), (b"ab " * 3_000_000, 0), (b"q" * 9_000_000, 0), (b"q" * 9000, 1 << 40)]
+ODD = [(b"", 0), (b"\xff\xfe" * 50_000, 0), (b"ab " * 1_000_000, 0), (b"q" * 9_000_000, 0), (b"q" * 9000, 1 << 40)]
 
 
 @pytest.mark.parametrize(("content", "length"), ODD, ids=["empty", "no text", "words", "one word", "1 TiB"])

@@ -14,6 +14,7 @@ from model.families.qwen2.processor import Qwen2Processor
 from tests.samples.pictures import encoded, photo
 from tests.samples.sounds import encode_sound, make_tone
 from tests.samples.videos import make_jpeg
+from tests.tables import each_of
 from tests.tokenization.worker_harness import url, worker_harness_at
 from tokenization.cancel import Cancelled, Check
 from tokenization.chat.parts import Media
@@ -73,7 +74,7 @@ READS: dict[str, tuple[int, Read]] = {  # the fewest looks, and what reads
 }
 
 
-@pytest.mark.parametrize("kind", READS)
+@each_of("kind", READS)
 def test_nothing_is_read_after_a_cancel(kind: str, plain: bytes) -> None:
     fewest, read = READS[kind]
     stays = Leaves()
@@ -110,7 +111,7 @@ class Counting(Qwen2Processor):
         return super().load(*args)
 
 
-@pytest.mark.parametrize("at", ["fetching", "measuring", "loading"])
+@each_of("at", ["fetching", "measuring", "loading"])
 def test_the_items_of_a_chat_after_a_cancel_are_not_read(tiny: Checkpoint, tmp_path: Path, at: str) -> None:
     """Eight pictures, each of which is fetched, measured and loaded."""
     processor = Counting(tiny)

@@ -16,6 +16,7 @@ from tests.samples.damaged_videos import mjpeg_clip
 from tests.samples.pictures import encoded, photo
 from tests.samples.soundtracks import film
 from tests.samples.videos import make_clip
+from tests.tables import each_of
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tokenization.worker_harness import WorkerHarness, url, worker_harness_at
@@ -91,7 +92,7 @@ PARTS: dict[str, tuple[bytes, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("part", PARTS)
+@each_of("part", PARTS)
 def test_each_fact_is_a_part_of_the_key(part: str) -> None:
     one, other = PARTS[part]
     assert len(one) == len(other) == 32 and one != other
@@ -102,7 +103,7 @@ def test_nothing_else_is() -> None:
     assert key(source=same) == key() == key(replace(VIDEO, size=(3, 4)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_of("name", NAMES)
 def test_constants_are_values(tmp_path: Path, name: str) -> None:
     """The same in each process that serves a checkpoint: no object is named by where it lies."""
     checkpoint = Checkpoint(WRITERS[name](tmp_path / name))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from configs.checkpoint import CheckpointError
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
 from tokenization.placeholders import kinds_of
@@ -41,7 +42,7 @@ def test_one_place_for_each_kind_passes() -> None:
     prove_placeholders(processor({}))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "message"),
     [
         ({"image": [1, 2], "audio": [8]}, "for one image, which the model takes (it has 0 places)"),

@@ -20,6 +20,7 @@ from tests.samples.hostile_media import (
 )
 from tests.samples.pictures import encoded, photo
 from tests.samples.videos import make_jpeg
+from tests.tables import each_of
 from tests.tokenization.worker_harness import WorkerHarness, url, worker_harness_at
 from tokenization.chat.errors import ChatError
 from tokenization.media.effort import STUDIED
@@ -134,7 +135,7 @@ FLAT = {
 }
 
 
-@pytest.mark.parametrize("what", FLAT)
+@each_of("what", FLAT)
 def test_flat_media_are_honest(harness: WorkerHarness, what: str) -> None:
     begun = time.process_time()
     done = harness.run([FLAT[what](), {"text": "?"}])

@@ -55,7 +55,7 @@ def test_time_is_bounded_by_the_kernel(checkpoint: Path, template: str) -> None:
     assert said[0].startswith(f"{code} chat_template.json: the chat template takes more than 0.5 s of processor time")
 
 
-@pytest.mark.parametrize("template", ["{{ 'a' * 10 ** 10 }}", "{{ [1] * 10 ** 10 }}", "{{ ('a' * 2 ** 28) | list }}"])
+@pytest.mark.parametrize("template", ["{{ [1] * 10 ** 10 }}", "{{ ('a' * 2 ** 28) | list }}"])
 def test_memory_is_bounded(checkpoint: Path, template: str) -> None:
     code, (*_, said), most = proven(checkpoint, template, 30)
     assert (code, said.startswith("chat_template.json: the chat template takes more than 512 MiB")) == (0, True)

@@ -11,6 +11,7 @@ from server.defaults import with_own_pixels
 from tests.published.edits import edit_json
 from tests.published.layouts import host_of
 from tests.samples.pictures import encoded, photo
+from tests.tables import each_of
 from tests.tiny.internvl import write_internvl
 from tests.tiny.llava import write_llava
 from tests.tokenization.worker_harness import url, worker_harness_at
@@ -39,7 +40,7 @@ def test_how_many() -> None:
     assert (capped.seen, capped.reduced.wanted) == ((896, 448), (1792, 896))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("asked", "field"),
     [({"min_pixels": 448 * 448 + 1}, "min_pixels"), ({"max_pixels": 448 * 448 - 1}, "max_pixels"),
      ({"max_dynamic_patch": 129}, "max_dynamic_patch"), ({"max_dynamic_patch": 0}, "max_dynamic_patch")],

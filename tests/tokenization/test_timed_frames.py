@@ -7,6 +7,7 @@ import pytest
 from configs.checkpoint import Checkpoint
 from model.registry import family_of
 from tests.samples.videos import make_clip
+from tests.tables import each_of
 from tests.tiny.qwen3_vl import write_qwen3_vl
 from tests.tokenization.worker_harness import url, worker_harness_at
 from tokenization.chat.dialects import chat_from_openai
@@ -18,7 +19,7 @@ from tokenization.prepare import prepare
 CLIP = make_clip(60, rate=10, size=(320, 480), key_every=8)  # six seconds: six frame pairs of 150 tokens
 
 
-@pytest.mark.parametrize("length", [1200, 300, 180, 60])
+@each_of("length", [1200, 300, 180, 60])
 def test_a_video_gives_way(tmp_path: Path, length: int) -> None:
     checkpoint = Checkpoint(write_qwen3_vl(tmp_path / "tiny"))
     with worker_harness_at(tmp_path / "shm", family_of(checkpoint).processor(checkpoint, 1 << 24)) as harness:

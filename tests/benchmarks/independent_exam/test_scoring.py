@@ -16,6 +16,7 @@ from benchmarks.independent_exam.scoring import (
     overlap,
     wilson,
 )
+from tests.tables import each_of
 
 RED_CIRCLE = Names(must={"shape": "circle", "colour": "red"})
 RED = Names(must={"colour": "red"}, may={"shape": "circle"})
@@ -31,7 +32,7 @@ def calling(*calls: tuple[str, str], text: str = "") -> dict[str, Any]:
     return {"text": text, "tool_calls": [{"function": {"name": name, "arguments": given}} for name, given in calls]}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("rule", "text", "right"),
     [
         (RED_CIRCLE, "red circle", True),
@@ -85,7 +86,7 @@ def test_texts(rule: Rule, text: str, right: bool) -> None:
     assert rule.right(said(text)) is right
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("answer", "right"),
     [
         (calling(("count_shapes", '{"shape": "star"}')), True),
@@ -106,7 +107,7 @@ def test_no_call_where_it_does_not_fit() -> None:
     assert not Called().right(calling(("count_shapes", '{"shape": "star"}'), text="Let me count."))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("boxes", "right"),
     [
         ([("box", (100, 100, 200, 200))], True),
@@ -132,7 +133,7 @@ def test_overlap() -> None:
     assert overlap((1, 1, 0, 0), (0, 0, 1, 1)) == 0  # corners the wrong way round
 
 
-@pytest.mark.parametrize(
+@each_of(
     # Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
     ("right", "asked", "low", "high"),
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],

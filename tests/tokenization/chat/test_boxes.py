@@ -1,12 +1,14 @@
 """Regions in an answer: order, edges, tags that are broken."""
 
 import re
+import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tables import each_of
 from tokenization.chat.boxes import Box, find_boxes
 
 SIZE = (640, 480)
@@ -70,7 +72,7 @@ def test_the_picture_is_the_latest() -> None:
     assert find_boxes(text, []) == ()
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "", "plain", "<box>", "</box>", "<box></box>", "<box>(1,2)</box>", "<box>(1,2),(3,4)", "(1,2),(3,4)</box>",
@@ -84,7 +86,7 @@ def test_what_is_not_complete_is_no_region(text: str) -> None:
     assert find_boxes(text, [SIZE]) == ()
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "refs"),
     [
         ("<ref><ref>dog</ref><box>(1,2),(3,4)</box>", ["dog"]),
@@ -117,6 +119,7 @@ TOKENS = [
 ]
 
 
+@settings(max_examples=50)
 @given(
     st.lists(st.sampled_from(TOKENS) | st.text(max_size=3), max_size=40).map("".join),
     st.tuples(st.integers(1, 5000), st.integers(1, 5000)),
@@ -143,8 +146,7 @@ def test_every_well_formed_box_is_found(values: list[tuple[int, int, int, int]],
         assert all(0 <= want - got <= 1 for want, got in zip(near, one.bounds, strict=True))
 
 
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "<ref>" * 100_000, "<ref>a</ref>" * 100_000, "<ref>" + "a" * 1_000_000, "<box>" * 100_000,
@@ -154,4 +156,6 @@ def test_every_well_formed_box_is_found(values: list[tuple[int, int, int, int]],
 )  # fmt: skip
 def test_long_answers_take_linear_time(text: str) -> None:
     whole = re.findall(r"<box>\(1,2\),\(3,4\)</box>", text)
+    begun = time.process_time()
     assert len(find_boxes(text, [SIZE])) == len(whole)
+    assert time.process_time() - begun < 10  # a tenth of a second or four; a square of this length takes minutes

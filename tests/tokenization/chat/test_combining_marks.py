@@ -6,6 +6,7 @@ import unicodedata
 
 import pytest
 
+from tests.tables import each_of
 from tests.tokenization.chat.test_dialects import text as part
 from tokenization.chat.blocks import chat_from_blocks
 from tokenization.chat.combining_marks import LONGEST_RUN, refuse_long_runs
@@ -26,7 +27,7 @@ HONEST = {
 ZALGO = "".join(chr(0x300 + i % 0x40) for i in range(LONGEST_RUN))
 
 
-@pytest.mark.parametrize("script", HONEST)
+@each_of("script", HONEST)
 def test_scripts_pass(script: str) -> None:
     for form in ("NFC", "NFD"):
         refuse_long_runs(unicodedata.normalize(form, HONEST[script] * 400), "here")
@@ -43,7 +44,7 @@ def test_the_stated_length_is_exact_wherever_the_run_stands() -> None:
     refuse_long_runs((ZALGO + "a") * 200)
 
 
-@pytest.mark.parametrize("marks", ["\u0301\u0327", "\u0344", "\u0f73", "\u0f71\u0f72\u0f74", "\U0001d165\u0301"])
+@each_of("marks", ["\u0301\u0327", "\u0344", "\u0f73", "\u0f71\u0f72\u0f74", "\U0001d165\u0301"])
 def test_a_mark_is_what_is_sorted_also_when_it_is_composed(marks: str) -> None:
     """What costs the normaliser time is refused; the same number of letters with a mark each is not."""
     with pytest.raises(ChatError, match="combining marks"):

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import each_of
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Media, Text, Turn
@@ -92,7 +93,7 @@ def test_native_video_and_audio_are_parsed(part: dict[str, str], kind: str, sour
     assert (media.kind, media.source) == (kind, source)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "part, kind, source",
     [
         ({"type": "video_url", "video_url": {"url": "v.mp4"}}, "video", "v.mp4"),
@@ -109,7 +110,7 @@ def test_openai_video_and_audio_are_parsed(part: dict[str, Any], kind: str, sour
     assert (media.kind, media.source) == (kind, source)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "body, param",
     [
         ({}, "inputs"),
@@ -169,7 +170,7 @@ def content(*parts: Any) -> list[Any]:
 OK = {"type": "text", "text": "a"}
 
 
-@pytest.mark.parametrize(
+@each_of(
     "messages, param",
     [
         ([], "messages"),
@@ -255,7 +256,7 @@ def test_a_refusal_is_an_assistants_text() -> None:
     assert said.turns[0].parts == (text("no"), text("a"))
 
 
-@pytest.mark.parametrize("role", ["system", "assistant", "tool"])
+@each_of("role", ["system", "assistant", "tool"])
 def test_media_stand_in_any_message(role: str) -> None:
     chat = chat_from_openai([{"role": role, "content": [OK, {"type": "image_url", "image_url": "a"}]}])
     assert [media.param for media in chat.media] == ["messages[0].content[1]"]

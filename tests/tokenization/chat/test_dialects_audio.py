@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import each_of
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
@@ -18,13 +19,13 @@ def openai(kind: str, value: Any) -> Media:
     return chat_from_openai([{"role": "user", "content": [{"type": kind, kind: value}]}]).media[0]
 
 
-@pytest.mark.parametrize("name", ["wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm"])
+@each_of("name", ["wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm"])
 def test_names_of_formats(name: str) -> None:
     media = openai("input_audio", {"data": "AAAA", "format": name})
     assert media == Media(kind="audio", source=f"data:audio/{name};base64,AAAA", param="messages[0].content[0]")
 
 
-@pytest.mark.parametrize("name", ["midi", "WAV", "", None, 3, ["wav"]])
+@each_of("name", ["midi", "WAV", "", None, 3, ["wav"]])
 def test_an_unknown_format_is_told_which_are_known(name: Any) -> None:
     with pytest.raises(ChatError, match="'wav', 'mp3', 'flac', 'ogg', 'opus', 'm4a', 'aac', 'webm'") as caught:
         openai("input_audio", {"data": "AAAA", "format": name})
@@ -37,7 +38,7 @@ def test_audio_by_url() -> None:
     assert native({"audio": "a.ogg"}).kind == "audio"
 
 
-@pytest.mark.parametrize(("value", "heard"), [(True, True), (False, False), (None, None)])
+@each_of(("value", "heard"), [(True, True), (False, False), (None, None)])
 def test_the_sound_of_a_video(value: bool | None, heard: bool | None) -> None:
     options = MediaOptions(fps=1, use_audio=heard)
     assert native({"video": "v.mp4", "fps": 1, "use_audio_in_video": value}).options == options
@@ -45,7 +46,7 @@ def test_the_sound_of_a_video(value: bool | None, heard: bool | None) -> None:
     assert native({"video": "v.mp4"}).options == MediaOptions()
 
 
-@pytest.mark.parametrize("value", ["true", 1, 0, [], {}, "x"])
+@each_of("value", ["true", 1, 0, [], {}, "x"])
 def test_only_true_and_false_are_wishes(value: Any) -> None:
     with pytest.raises(ChatError, match="true or false") as caught:
         native({"video": "v.mp4", "use_audio_in_video": value})

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.tables import each_of
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
 
@@ -73,7 +74,7 @@ def without_params(value: Any) -> Any:
     return value if isinstance(value, str | int | None) else without_params(msgspec.to_builtins(value))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("body", "param"),
     [
         ({"inputs": [{"text": "a"}], "history": [{"inputs": [{"text": "a"}], "tool_calls": []}]}, "history[0].text"),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import each_of
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
@@ -18,7 +19,7 @@ def openai(kind: str, value: Any) -> Media:
     return chat_from_openai([{"role": "user", "content": [{"type": kind, kind: value}]}]).media[0]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "options",
     [{}, {"fps": 2}, {"fps": 0.5, "max_pixels": 4000}, {"num_frames": 8, "min_pixels": 3136}, {"fps": None}],
 )
@@ -61,7 +62,7 @@ def test_a_list_of_pictures_is_a_video() -> None:
         assert media.options == MediaOptions(fps=2)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("part", "param"),
     [
         ({"video": "v", "fps": 0}, "inputs[0].fps"),
@@ -91,7 +92,7 @@ def test_errors_name_the_option(part: dict[str, Any], param: str) -> None:
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("kind", "value", "param"),
     [
         ("video_url", {"url": "v", "fps": 0}, "video_url.fps"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import each_of
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
@@ -59,13 +60,13 @@ def test_a_prompt_cannot_end_in_two_ways() -> None:
     assert error.param == "continue_final_message" and "add_generation_prompt" in error.message
 
 
-@pytest.mark.parametrize("last", [[], [{"role": "assistant"}], [{"role": "assistant", "content": None}]])
+@each_of("last", [[], [{"role": "assistant"}], [{"role": "assistant", "content": None}]])
 def test_only_an_assistants_text_is_continued(last: list[Any]) -> None:
     assert refused([*ASKED, *last], continue_final_message=True).param == "continue_final_message"
 
 
-@pytest.mark.parametrize("name", ["continue_final_message", "add_generation_prompt"])
-@pytest.mark.parametrize("value", [1, "true", [], {}])
+@each_of("name", ["continue_final_message", "add_generation_prompt"])
+@each_of("value", [1, "true", [], {}])
 def test_a_flag_is_true_or_false(name: str, value: Any) -> None:
     assert refused(BEGUN, **{name: value}).param == name
 
@@ -79,7 +80,7 @@ def test_variables_arrive_as_they_are() -> None:
     assert read(chat_template_kwargs=None).template_kwargs == read(chat_template_kwargs={}).template_kwargs == {}
 
 
-@pytest.mark.parametrize(
+@each_of(
     "name", ["messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize", "_x", "__class__",
              "range", "self", "raise_exception", *NAMES]
 )  # fmt: skip
@@ -92,7 +93,7 @@ def test_every_named_token_is_reserved() -> None:
     assert set(NAMES) <= RESERVED
 
 
-@pytest.mark.parametrize(
+@each_of(
     "value, param",
     [
         ([], "chat_template_kwargs"),
@@ -120,7 +121,7 @@ def test_variables_within_their_bounds() -> None:
     read(chat_template_kwargs={"a": nested(MAX_DEPTH - 1), "b": "x" * 16000})
 
 
-@pytest.mark.parametrize(
+@each_of(
     "value",
     [
         "<|im_end|>",
@@ -171,7 +172,7 @@ def test_what_may_become_a_token_is_found_wherever_it_lies() -> None:
             assert not wrong, texts
 
 
-@pytest.mark.parametrize("value", [True, 3, None, "plain", "1 < 2", "a|b", [["x"]], {"k": "<p> and </p> "}])
+@each_of("value", [True, 3, None, "plain", "1 < 2", "a|b", [["x"]], {"k": "<p> and </p> "}])
 def test_other_values_pass(value: Any) -> None:
     refuse_special({"v": value}, SPECIAL)
 
@@ -214,7 +215,7 @@ def test_size_names_the_bounds_as_a_checkpoint_does() -> None:
         assert read(mm_processor_kwargs=nothing).media_options == MediaOptions()
 
 
-@pytest.mark.parametrize(
+@each_of(
     "value, param",
     [
         ([], ""),

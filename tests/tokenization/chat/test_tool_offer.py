@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import each_of
 from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.errors import ChatError
 from tokenization.chat.tool_offer import MAX_CHARACTERS, MOST_TOOLS, ToolOffer
@@ -57,7 +58,7 @@ def test_a_choice_of_none_shows_the_tools_and_calls_none() -> None:
     assert json.loads(chat.tools) == [tool()] and offer is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     "body",
     [{}, {"tools": None}, {"tools": []}, {"tool_choice": "none"}, {"tools": [], "tool_choice": "auto"},
      {"parallel_tool_calls": False}, {"parallel_tool_calls": None}],
@@ -80,7 +81,7 @@ def test_arguments_are_an_object_of_what_is_declared() -> None:
     assert json.loads(one.schema) == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("body", "param"),
     [
         ({"tools": {}}, "tools"),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.tables import each_of
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Text, ToolCall, Turn
@@ -51,13 +52,13 @@ def test_calls_and_answers_are_turns() -> None:
     )
 
 
-@pytest.mark.parametrize("arguments", [None, "", " ", "{}", {}, '{"a": [1, 2.5, null, {"b": "\\u00fc"}]}', {"a": True}])
+@each_of("arguments", [None, "", " ", "{}", {}, '{"a": [1, 2.5, null, {"b": "\\u00fc"}]}', {"a": True}])
 def test_arguments_that_are_taken(arguments: Any) -> None:
     (turn,) = asked(call(arguments)).turns
     assert isinstance(turn.tool_calls[0].arguments, dict)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "arguments",
     ["{", "[]", "3", '"x"', "x", [1], 3, True, '{"a": 1e999}', '{"a": NaN}', '{"a": 99999999999999999999}',
      '{"a": "\\ud800"}', '{"\\ud800": 1}', nested(MAX_DEPTH + 1), nested(100_000)],
@@ -68,7 +69,7 @@ def test_arguments_that_are_refused(arguments: Any) -> None:
     error.message.encode("utf-8")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("one", "param"),
     [
         ("x", ""),

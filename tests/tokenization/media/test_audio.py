@@ -5,6 +5,7 @@ import pytest
 
 from configs.serve import MediaConfig
 from tests.samples.sounds import SOUND_KINDS, encode_sound, find_hertz, make_talkie, make_tone, make_wav
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.media.audio import read_sound
 
@@ -31,21 +32,21 @@ def check_tone(samples: np.ndarray, kind: str, seconds: float) -> None:
     assert len(samples) / 16000 == pytest.approx(seconds, abs=slack)
 
 
-@pytest.mark.parametrize("kind", SOUND_KINDS)
+@each_of("kind", SOUND_KINDS)
 def test_every_format(kind: str) -> None:
     options = {"rate": 44100, **SOUND_KINDS[kind]}
     data = encode_sound(make_tone(1.0, rate=options["rate"]), **options)
     check_tone(read_sound(data, LIMITS), kind, 1.0)
 
 
-@pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("kind", ["wav s16", "flac", "mp3", "ogg vorbis", "mp4 aac"])
+@each_of("rate", RATES)
+@each_of("kind", ["wav s16", "flac", "mp3", "ogg vorbis", "mp4 aac"])
 def test_every_rate(kind: str, rate: int) -> None:
     data = encode_sound(make_tone(1.0, rate=rate), **{**SOUND_KINDS[kind], "rate": rate})
     check_tone(read_sound(data, LIMITS), kind, 1.0)
 
 
-@pytest.mark.parametrize("kind", ["mp3", "ogg opus", "mp4 aac", "webm opus", "mkv aac"])
+@each_of("kind", ["mp3", "ogg opus", "mp4 aac", "webm opus", "mkv aac"])
 def test_the_silence_that_a_codec_puts_in_front_is_cut_off(kind: str) -> None:
     """The tone begins where it began, to a fifth of a millisecond: less would be heard as another phase."""
     options = {"rate": 44100, **SOUND_KINDS[kind]}
@@ -55,7 +56,7 @@ def test_the_silence_that_a_codec_puts_in_front_is_cut_off(kind: str) -> None:
     assert abs(int(np.argmax(fits)) - 79) <= 3
 
 
-@pytest.mark.parametrize("rate", [1, 7, 50, 999, 15999, 16000, 16001, 96000, 192000, 384000, 767999])
+@each_of("rate", [1, 7, 50, 999, 15999, 16000, 16001, 96000, 192000, 384000, 767999])
 def test_rates_that_nobody_expects(rate: int) -> None:
     samples = np.zeros(0, np.float32)
     for n in (1, 3, 40, 500):
@@ -67,7 +68,7 @@ def test_rates_that_nobody_expects(rate: int) -> None:
         assert float(middle.mean()) == pytest.approx(0.5, abs=0.01)
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 6, 8, 9, 33, 64])
+@each_of("channels", [1, 2, 3, 6, 8, 9, 33, 64])
 def test_channels_are_averaged(channels: int) -> None:
     samples = np.zeros((1600, channels), np.int16)
     samples[:, -1] = 1 << 14
@@ -75,8 +76,8 @@ def test_channels_are_averaged(channels: int) -> None:
     np.testing.assert_allclose(read_sound(make_wav(samples), LIMITS), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("codec", ["aac", "libopus", "flac", "pcm_f32le"])
-@pytest.mark.parametrize("channels", [2, 6, 8])
+@each_of("codec", ["aac", "libopus", "flac", "pcm_f32le"])
+@each_of("channels", [2, 6, 8])
 def test_channels_of_codecs_that_keep_them_apart(codec: str, channels: int) -> None:
     """More than seven planes are more than PyAV can tell apart; it reads beyond the last one."""
     tone = make_tone(1.0, rate=48000)
@@ -88,9 +89,7 @@ def test_channels_of_codecs_that_keep_them_apart(codec: str, channels: int) -> N
     assert measure_loudness(samples) == pytest.approx(0.5, rel=0.2 if codec in ("aac", "libopus") else 0.001)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "zero", "half"), [(np.uint8, 128, 192), (np.int16, 0, 1 << 14), (np.int32, 0, 1 << 30)]
-)
+@each_of(("dtype", "zero", "half"), [(np.uint8, 128, 192), (np.int16, 0, 1 << 14), (np.int32, 0, 1 << 30)])
 def test_whole_numbers_are_scaled(dtype: type, zero: int, half: int) -> None:
     samples: np.ndarray = np.array([zero, half] * 100, dtype)
     np.testing.assert_array_equal(read_sound(make_wav(samples), LIMITS), np.tile([0, 0.5], 100))
@@ -124,7 +123,7 @@ def test_joined_files_of_two_rates() -> None:
 # ---- limits
 
 
-@pytest.mark.parametrize("kind", ["wav s16", "flac", "mp3", "ogg opus", "mp4 aac", "webm opus", "adts aac"])
+@each_of("kind", ["wav s16", "flac", "mp3", "ogg opus", "mp4 aac", "webm opus", "adts aac"])
 def test_a_sound_that_is_too_long(kind: str) -> None:
     options = {"rate": 8000, **SOUND_KINDS[kind]}
     data = encode_sound(np.zeros(options["rate"] * 4, np.float32), **options)

@@ -13,6 +13,7 @@ import pytest
 from configs.serve import MediaConfig
 from tests.samples.sounds import SOUND_KINDS, encode_sound, find_hertz, make_tone, make_wav
 from tests.samples.videos import make_clip, make_jpeg, make_png
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.media import audio_decoder
 from tokenization.media.audio import read_sound
@@ -35,7 +36,7 @@ def refuse(data: bytes, message: str) -> None:
 # ---- what is no sound
 
 
-@pytest.mark.parametrize(
+@each_of(
     "data",
     [
         b"",
@@ -63,7 +64,7 @@ def test_noise_is_no_sound() -> None:
         read_sound(np.random.default_rng(0).bytes(100_000), LIMITS)
 
 
-@pytest.mark.parametrize(("codec", "container"), [("libx264", "mp4"), ("libvpx", "webm"), ("mjpeg", "avi")])
+@each_of(("codec", "container"), [("libx264", "mp4"), ("libvpx", "webm"), ("mjpeg", "avi")])
 def test_a_video_without_a_sound(codec: str, container: str) -> None:
     pixels = "yuvj420p" if codec == "mjpeg" else "yuv420p"
     refuse(make_clip(8, codec=codec, container=container, pixels=pixels), "the file holds no sound track")
@@ -77,8 +78,8 @@ def test_a_codec_that_is_not_on_the_list() -> None:
     refuse(make_wav(np.zeros(100, np.int64)), "the codec of the sound is not supported")
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("rate", [16000, 44100])
+@each_of("bad", [np.nan, np.inf, -np.inf])
+@each_of("rate", [16000, 44100])
 def test_values_that_are_no_numbers(bad: float, rate: int) -> None:
     samples = make_tone(0.2, rate=rate)
     samples[len(samples) // 2] = bad
@@ -92,7 +93,7 @@ def test_numbers_beyond_float32() -> None:
 # ---- damage
 
 
-@pytest.mark.parametrize("claimed", [0, 10, 0x7FFFFFFF, 0xFFFFFFFF, 0xFFFFFFF0, 1 << 30])
+@each_of("claimed", [0, 10, 0x7FFFFFFF, 0xFFFFFFFF, 0xFFFFFFF0, 1 << 30])
 def test_a_header_that_lies_about_its_size(claimed: int) -> None:
     """Recorders that write to a pipe claim nothing or gigabytes; what is there counts."""
     data = make_wav((TONE * 32767).astype(np.int16), data_bytes=claimed, riff_bytes=min(claimed + 36, 0xFFFFFFFF))
@@ -100,7 +101,7 @@ def test_a_header_that_lies_about_its_size(claimed: int) -> None:
     assert len(samples) == (5 if claimed == 10 else 16000)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SOUND_KINDS if kind.split()[0] not in ("m4a", "mp4", "mov")])
+@each_of("kind", [kind for kind in SOUND_KINDS if kind.split()[0] not in ("m4a", "mp4", "mov")])
 def test_a_broken_off_tail_gives_the_sound_before_it(kind: str) -> None:
     options = {"rate": 44100, **SOUND_KINDS[kind]}
     rng = np.random.default_rng(0)
@@ -124,8 +125,8 @@ def test_a_hole_in_the_middle_costs_what_lay_there() -> None:
     assert find_hertz(samples[:20_000]) == pytest.approx(440, abs=1)
 
 
-@pytest.mark.parametrize(("codec", "container"), [("aac", "mp4"), ("aac", "matroska"), ("flac", "flac")])
-@pytest.mark.parametrize(("lost", "heard"), [(0.3, True), (0.9, False)])
+@each_of(("codec", "container"), [("aac", "mp4"), ("aac", "matroska"), ("flac", "flac")])
+@each_of(("lost", "heard"), [(0.3, True), (0.9, False)])
 def test_a_sound_that_lost_most_of_itself_is_refused(codec: str, container: str, lost: float, heard: bool) -> None:
     """By the length that its header tells, or by the packets that do not decode; what lost less is heard without it."""
     data = encode_sound(make_tone(4.0, rate=44100), codec=codec, container=container)
@@ -161,7 +162,7 @@ def test_what_goes_wrong_outside_ffmpeg_is_not_the_sound_s() -> None:
         raise av.FFmpegError(22, "ours")
 
 
-@pytest.mark.parametrize("kind", SOUND_KINDS)
+@each_of("kind", SOUND_KINDS)
 def test_flipped_bytes(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Whatever is flipped, a sound or an error comes out, and FFmpeg writes nothing."""
     options = {"rate": 44100, **SOUND_KINDS[kind]}
@@ -199,11 +200,11 @@ def test_more_channels_than_any_sound_has(channels: int) -> None:
     refuse(data, f"the sound has {channels} channels, it must have 1 to 64")
 
 
-@pytest.mark.parametrize("kind", ["flac", "ogg opus", "webm opus"])
+@each_of("kind", ["flac", "ogg opus", "webm opus"])
 def test_a_bomb_stops_at_the_cap(kind: str) -> None:
-    """Six minutes of silence in some kilobytes: neither decoded beyond the cap, nor held."""
+    """Minutes of silence in some kilobytes: neither decoded beyond the cap, nor held."""
     options = {**SOUND_KINDS[kind], "rate": 48000}
-    data = encode_sound(np.zeros(48000 * 360, np.float32), **options)
+    data = encode_sound(np.zeros(48000 * 150, np.float32), **options)
     assert len(data) < 300_000
     start = time.process_time()
     tracemalloc.start()
@@ -245,7 +246,7 @@ def test_a_rate_that_changes_all_the_time() -> None:
 # ---- what names other files
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\n{}\n#EXT-X-ENDLIST\n",

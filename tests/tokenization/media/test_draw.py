@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.tables import each_of
 from tokenization.chat.boxes import Box, find_boxes
 from tokenization.media.draw import COLOURS, FONT_DIRS, _covers, _faces, draw_boxes
 
@@ -160,7 +161,7 @@ def test_files_are_read_upright_and_on_white() -> None:
     assert (pixels(draw_boxes(png(clear), [])) == 255).all()
 
 
-@pytest.mark.parametrize("data", [b"", b"no picture", b"\x89PNG\r\n\x1a\n", b"%PDF-1.4", b"<svg/>"])
+@each_of("data", [b"", b"no picture", b"\x89PNG\r\n\x1a\n", b"%PDF-1.4", b"<svg/>"])
 def test_bytes_that_are_no_picture_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not an image"):
         draw_boxes(data, [])

@@ -10,6 +10,7 @@ from PIL import Image
 from configs.serve import MEGA, MediaConfig
 from tests.samples.hostile_media import padded_jpeg
 from tests.samples.pictures import encoded, photo
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.media import effort
 from tokenization.media.effort import (
@@ -46,7 +47,7 @@ THUMBNAIL = Image.Exif()
 THUMBNAIL[0x927C] = jpeg(COLOUR, progressive=True)  # a picture inside a segment: no scan of this one
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("data", "scans"),
     [
         (jpeg(COLOUR), 1),
@@ -99,7 +100,7 @@ def cut_up(part: bytes) -> bytes:
     return head + part * (((1 << 20) - len(head)) // len(part))
 
 
-@pytest.mark.parametrize("part", [b"\xff\x02\0\0", b"\xff\xd8", b"\xff\x01", b"\xff\xe0\0\2"])
+@each_of("part", [b"\xff\x02\0\0", b"\xff\xd8", b"\xff\x01", b"\xff\xe0\0\2"])
 def test_a_jpeg_of_very_many_segments_is_looked_at_up_to_a_bound(monkeypatch: pytest.MonkeyPatch, part: bytes) -> None:
     class Counted:
         n = 0
@@ -130,7 +131,7 @@ def test_a_further_scan_counts_a_32nd() -> None:
 PNGS = [("L", 0.7), ("I;16", 1.0), ("RGB", 1.3), ("P", 1.0), ("LA", 1.5), ("RGBA", 2.0), ("1", 0.7)]
 
 
-@pytest.mark.parametrize(("mode", "weight"), PNGS)
+@each_of(("mode", "weight"), PNGS)
 def test_a_png_counts_by_what_it_holds(mode: str, weight: float) -> None:
     data = encoded(Image.new(mode, (8, 8)), "PNG")
     assert picture_effort(data, 10**6) == round(weight * 10**6 + 0.5 * len(data))
@@ -185,7 +186,7 @@ def test_a_request_s_media_share_what_their_bytes_allow() -> None:
     assert caught.value.code == CODE == "media_too_costly"
 
 
-@pytest.mark.parametrize(("nbytes", "megapixels"), [(104_927, 1165), (33_000, 453), (25_000, 519)])
+@each_of(("nbytes", "megapixels"), [(104_927, 1165), (33_000, 453), (25_000, 519)])
 def test_still_films_and_typed_text_pass(nbytes: int, megapixels: int) -> None:
     """A minute of black in full HD; what somebody types at a terminal, as GIFs of frames cut to what changed."""
     assert allowed_effort(nbytes, MediaConfig(), films=nbytes) > megapixels * MEGA

@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.media.fetch import FEW_SIGNS, MAX_PATH, SLICE, fetch
 
@@ -38,7 +39,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize(
+@each_of(
     "source, expected",
     [
         ("data:image/png;base64,YWJj", b"abc"),
@@ -58,7 +59,7 @@ def test_data_urls(source: str, expected: bytes) -> None:
     assert get(source) == expected
 
 
-@pytest.mark.parametrize(
+@each_of(
     "source",
     [
         "data:image/png;base64",
@@ -238,7 +239,7 @@ def test_the_longest_path_that_the_kernel_opens_is_tried(root: Path) -> None:
     assert refused(padded.replace("/a.bin", "//a.bin"), root).startswith(ONE_MESSAGE)
 
 
-@pytest.mark.parametrize("shift", range(4))
+@each_of("shift", range(4))
 def test_percent_signs_at_the_edge_of_a_slice_are_read_as_anywhere(shift: int) -> None:
     text = "x" * (SLICE - shift) + "%41%%42%4%zz%é%43" + "y" * SLICE + "%"
     assert get(f"data:text/plain,{text}", max_bytes=1 << 20) == unquote_to_bytes(text)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs.serve import MediaConfig
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import (
@@ -28,7 +29,7 @@ def frame_size(height: int, width: int, n: int, options: MediaOptions, caps: Med
     return FrameSize(height=height, width=width, n=n, options=options, limits=caps).find()
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("n_frames", "video_fps", "fps", "expected"),
     [
         # 10 s at 30: seconds x fps, rounded down to an even number, at least 4.
@@ -62,7 +63,7 @@ def test_count_by_fps(n_frames: int, video_fps: float, fps: float | None, expect
     assert count_frames(n_frames, video_fps, MediaOptions(fps=fps), CAPS) == expected
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("n_frames", "num_frames", "expected"),
     [
         (300, 2, 2),
@@ -87,7 +88,7 @@ def test_a_number_of_frames_that_the_clip_does_not_have_is_refused() -> None:
         count_frames(300, 30.0, MediaOptions(num_frames=1), CAPS)
 
 
-@pytest.mark.parametrize("fps", [0.0, -1.0, math.nan, math.inf])
+@each_of("fps", [0.0, -1.0, math.nan, math.inf])
 def test_a_clip_without_frames_or_time_is_refused(fps: float) -> None:
     with pytest.raises(ChatError, match="no frames"):
         count_frames(0, 30.0, MediaOptions(), CAPS)
@@ -95,7 +96,7 @@ def test_a_clip_without_frames_or_time_is_refused(fps: float) -> None:
         count_frames(5, fps, MediaOptions(), CAPS)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("n_frames", "n", "expected"),
     [
         (10, 4, (0, 3, 6, 9)),
@@ -140,7 +141,7 @@ def test_a_list_of_frames_is_taken_as_it_is() -> None:
             sample_frame_list(n, MediaOptions(), CAPS)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("height", "width", "n", "options", "expected"),
     [
         # 768 x 784 pixels a frame: 1080 x 1920 shrinks by 1.856 to 582.0 x 1034.6
@@ -196,8 +197,8 @@ def test_no_frame_is_larger_than_it_may_be(short: int, aspect: float, n: int, fe
 HOSTILE = [-1, 0, 1e9, 10**9, math.nan, "x", math.inf, True, [], {}, 10**400, 2**63, -(2**63), 1e-300]
 
 
-@pytest.mark.parametrize("value", HOSTILE, ids=lambda v: str(v)[:8])
-@pytest.mark.parametrize("knob", ["fps", "num_frames", "min_pixels", "max_pixels", "total_pixels"])
+@each_of("value", HOSTILE, ids=lambda v: str(v)[:8])
+@each_of("knob", ["fps", "num_frames", "min_pixels", "max_pixels", "total_pixels"])
 def test_no_knob_lifts_a_cap(knob: str, value: object) -> None:
     caps = MediaConfig(max_frames=16, max_video_pixels=64 * 784)
     try:

@@ -24,6 +24,7 @@ from tests.samples.pictures import (
     png_chunk,
     with_alpha,
 )
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.media.image import decode_rgb, read_header, resize, to_patches
 
@@ -46,14 +47,14 @@ def refused(data: bytes, cap: int = CAP) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
+@each_of("form", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
 def test_five_formats_by_content(form: str) -> None:
     data = encoded(photo(40, 30), form)
     assert header(data) == (40, 30, 1)
     assert np.array_equal(pixels(data), np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
 
 
-@pytest.mark.parametrize("form", ["TIFF", "JPEG2000", "PPM", "ICO", "TGA", "PDF"])
+@each_of("form", ["TIFF", "JPEG2000", "PPM", "ICO", "TGA", "PDF"])
 def test_other_formats_are_refused_also_under_a_known_name(form: str) -> None:
     buffer = io.BytesIO()
     photo(40, 30).save(buffer, form)
@@ -69,8 +70,8 @@ def test_the_first_frame_of_an_animation() -> None:
         assert np.array_equal(pixels(buffer.getvalue()), np.asarray(first.convert("RGB")))
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
+@each_of("orientation", range(1, 9))
+@each_of("form", ["JPEG", "PNG", "WEBP"])
 def test_exif_orientation_is_known_from_the_header_and_applied(form: str, orientation: int) -> None:
     data = encoded(photo(40, 30), form, orientation=orientation)
     upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
@@ -89,9 +90,7 @@ def test_png_orientation_behind_the_pixels() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "tag", [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\xff\xff" + b"\1" * 40]
-)
+@each_of("tag", [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\xff\xff" + b"\1" * 40])
 def test_a_damaged_exif_tag_spoils_no_picture(tag: bytes) -> None:
     buffer = io.BytesIO()
     photo(40, 30).save(buffer, "JPEG", exif=tag)
@@ -107,7 +106,7 @@ def test_transparency_lies_on_white() -> None:
     assert pixels(encoded(with_alpha(32, 32), "WEBP")).shape == (32, 32, 3)
 
 
-@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+@each_of("mode", ["RGBA", "LA", "P"])
 def test_transparency_is_forgotten_where_a_model_was_made_so(mode: str) -> None:
     image = Image.new("RGBA", (4, 4), (200, 0, 0, 0))
     if mode != "RGBA":
@@ -129,11 +128,11 @@ def test_the_pixel_cap_is_exact(cap: int, fits: bool) -> None:
         assert "40 x 30 = 1200" in refused(data, cap) and "1199" in refused(data, cap)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "make, size",
     [(bomb_png, 30_000), (bomb_gif, 30_000), (bomb_bmp, 30_000), (bomb_webp, 16_384)],
 )
-@pytest.mark.parametrize("cap", [CAP, 10**7])
+@each_of("cap", [CAP, 10**7])
 def test_a_bomb_is_refused_from_its_header(make: Callable[[int, int], bytes], size: int, cap: int) -> None:
     data = make(size, size)
     refused(make(100, 100), 1)  # whatever is loaded at first use is loaded
@@ -205,7 +204,7 @@ PNG, JPEG, GIF = encoded(photo(64, 64), "PNG"), encoded(photo(64, 64), "JPEG"), 
 AFTER_PALETTE = 13 + (3 << (GIF[10] & 7) + 1)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "data",
     [
         JPEG[:2] + b"\xff" * (1 << 20) + JPEG[2:],
@@ -258,8 +257,8 @@ def test_patches_are_in_merge_block_order() -> None:
     assert patches[3].tolist() == [26, 27, 38, 39, 102, 102, 103, 103, 202, 203, 202, 203]
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (2, 2), (3, 3)])
-@pytest.mark.parametrize("form", ["PNG", "WEBP", "GIF", "BMP", "JPEG"])
+@each_of("size", [(1, 1), (1, 40), (40, 1), (2, 2), (3, 3)])
+@each_of("form", ["PNG", "WEBP", "GIF", "BMP", "JPEG"])
 def test_tiny_images(size: tuple[int, int], form: str) -> None:
     data = encoded(photo(*size), form)
     assert header(data)[:2] == size

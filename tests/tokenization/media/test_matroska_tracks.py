@@ -10,6 +10,7 @@ import av
 import pytest
 
 from configs.serve import MediaConfig
+from tests.tables import each_of
 from tokenization.cancel import go_on
 from tokenization.chat.errors import ChatError
 from tokenization.media.audio import read_sound
@@ -64,7 +65,7 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize("name", PACKED)
+@each_of("name", PACKED)
 def test_packed_frames_are_refused_unread(name: str) -> None:
     begun = time.process_time()
     with pytest.raises(ChatError, match="remux"):
@@ -100,7 +101,7 @@ def test_no_list_of_tracks_takes_long() -> None:
     assert time.process_time() - begun < 2 * CPU_SECONDS
 
 
-@pytest.mark.parametrize("cut", range(0, 120, 7))
+@each_of("cut", range(0, 120, 7))
 def test_a_cut_list_ends(cut: int) -> None:
     data = matroska(encodings(3, b"\0"))
     with contextlib.suppress(ChatError):  # where the algorithm is what is missing
@@ -115,7 +116,7 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("name", LISTS)
+@each_of("name", LISTS)
 def test_more_tags_and_chapters_than_any_file_needs_are_refused(name: str) -> None:
     with pytest.raises(ChatError, match="tags or chapters"):
         check_tracks(memoryview(matroska(b"") + LISTS[name]), go_on)

@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from tests.tables import each_of
 from tokenization.media.mel import MelSpec, log_mel
 
 transformers = pytest.importorskip("transformers")
@@ -44,8 +45,13 @@ def ask_reference(samples: np.ndarray, n_mels: int, seconds: int, *, exact: bool
     return frames
 
 
-@pytest.mark.parametrize("kind", ["noise", "tone", "click", "voice"])
-@pytest.mark.parametrize("n", [1, 100, 160, 161, 199, 200, 201, 16001, 48123])
+@each_of(
+    ("kind", "n"),
+    [
+        *(("noise", n) for n in (1, 100, 160, 161, 199, 200, 201, 16001, 48123)),
+        *((kind, n) for kind in ("tone", "click", "voice") for n in (161, 48123)),
+    ],
+)
 def test_frames_are_the_extractors(kind: str, n: int) -> None:
     samples = make_samples(kind, n)
     frames = log_mel(samples, MelSpec())
@@ -55,7 +61,7 @@ def test_frames_are_the_extractors(kind: str, n: int) -> None:
     np.testing.assert_allclose(frames, ask_reference(samples, 128, 30, exact=False), atol=FLOAT32, rtol=0)
 
 
-@pytest.mark.parametrize("n_mels", [64, 80, 128])
+@each_of("n_mels", [64, 80, 128])
 def test_frames_of_other_sizes(n_mels: int) -> None:
     samples = make_samples("noise", 20000)
     frames = log_mel(samples, MelSpec(n_mels=n_mels))
@@ -63,7 +69,7 @@ def test_frames_of_other_sizes(n_mels: int) -> None:
     np.testing.assert_allclose(frames, ask_reference(samples, n_mels, 30, exact=False), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("n", [-401, -201, -199, -160, -1, 0, 1, 5000])
+@each_of("n", [-401, -201, -199, -160, -1, 0, 1, 5000])
 def test_frames_at_the_end_of_the_padding(n: int) -> None:
     """There the extractor mirrors the signal instead of seeing zeros, and cuts off what lies beyond."""
     samples = make_samples("noise", SECONDS_30 + n)

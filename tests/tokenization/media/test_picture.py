@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 
 from tests.samples.hostile_media import flat_png
 from tests.samples.pictures import bomb_webp, encoded, photo, png_chunk, with_alpha
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.media.image import MAX_SIDE, decode, decode_rgb, read_header
 
@@ -60,9 +61,9 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("on_white", [True, False])
-@pytest.mark.parametrize("bilinear", [False, True])
+@each_of("name", FILES)
+@each_of("on_white", [True, False])
+@each_of("bilinear", [False, True])
 def test_bands_are_to_the_bit_what_the_whole_picture_gives(
     name: str, on_white: bool, bilinear: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,9 +116,7 @@ def test_a_side_is_bounded_for_resizing_goes_over_rows_first() -> None:
         assert caught.value.param is None
 
 
-@pytest.mark.parametrize(
-    ("form", "options", "each"), [("WEBP", {}, 16), ("JPEG", {"progressive": True}, 10), ("PNG", {}, 4)]
-)
+@each_of(("form", "options", "each"), [("WEBP", {}, 16), ("JPEG", {"progressive": True}, 10), ("PNG", {}, 4)])
 def test_the_memory_of_decoding_is_bounded_by_the_header(
     form: str, options: dict[str, object], each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +178,7 @@ LARGE: dict[
 }
 
 
-@pytest.mark.parametrize("what", LARGE)
+@each_of("what", LARGE)
 def test_a_large_picture_lies_in_memory_once(tmp_path: Path, what: str) -> None:
     make, each = LARGE[what]
     side = 4200  # more than is turned at once

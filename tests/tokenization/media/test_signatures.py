@@ -5,6 +5,7 @@ import pytest
 
 from configs.serve import MediaConfig
 from tests.e2e.running import REPO
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Kind
 from tokenization.media.audio import read_sound
@@ -30,7 +31,7 @@ def opened(data: bytes, kind: Kind) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize("name", MEDIA)
+@each_of("name", MEDIA)
 def test_a_medium_in_the_field_of_pictures(name: str) -> None:
     data = (REPO / "examples/media" / name).read_bytes()
     if MEDIA[name] == "image":
@@ -40,8 +41,8 @@ def test_a_medium_in_the_field_of_pictures(name: str) -> None:
     assert said.endswith(f"which is sent as '{MEDIA[name]}_url', on /chat as '{MEDIA[name]}'"), said
 
 
-@pytest.mark.parametrize("kind", ["video", "audio"])
-@pytest.mark.parametrize("name", ["ferry.jpg", "chart.png"])
+@each_of("kind", ["video", "audio"])
+@each_of("name", ["ferry.jpg", "chart.png"])
 def test_a_picture_in_another_field(name: str, kind: Kind) -> None:
     data = (REPO / "examples/media" / name).read_bytes()
     assert "it looks like an image, which is sent as 'image_url'" in opened(data, kind)

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import each_of
 from tokenization.media.smart_resize import held_resize, n_tokens, smart_resize
 
 
-@pytest.mark.parametrize(
+@each_of(
     "height, width, min_pixels, max_pixels, expected",
     [
         (56, 84, 3136, 1003520, (56, 84)),  # already multiples
@@ -27,7 +28,7 @@ def test_smart_resize(height: int, width: int, min_pixels: int, max_pixels: int,
     assert sizes == expected and turned == expected[::-1]
 
 
-@pytest.mark.parametrize("height, width, fits", [(1, 200, True), (1, 201, False), (200, 1, True), (5, 1001, False)])
+@each_of("height, width, fits", [(1, 200, True), (1, 201, False), (200, 1, True), (5, 1001, False)])
 def test_one_side_at_most_200_times_the_other(height: int, width: int, fits: bool) -> None:
     if fits:
         smart_resize(height, width, factor=28, min_pixels=3136, max_pixels=1003520)
@@ -51,7 +52,7 @@ def test_nothing_passes_the_cap(short: int, aspect: float, fewest: int, most: in
     assert (height, width) == plain or plain[0] * plain[1] > cap
 
 
-@pytest.mark.parametrize(
+@each_of(
     "height, width, min_pixels, cap, expected",
     [
         (300, 301, 200704, 200704, (420, 448)),  # growing to the minimum would round up to 448 x 476

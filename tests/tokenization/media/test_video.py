@@ -10,6 +10,7 @@ import pytest
 from configs.serve import MediaConfig
 from tests.samples.damaged_videos import mjpeg_clip
 from tests.samples.videos import make_clip, make_jpeg, read_numbers
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import FORBIDDEN_URL, Media
@@ -119,7 +120,7 @@ def test_what_is_wrong_with_a_picture_of_a_list_is_told_with_its_number() -> Non
 # ---- damage
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("empty", "shown"),
     [
         (range(40, 60), [0, 12, 24, 35]),  # 47 and 59 are lost with the tail

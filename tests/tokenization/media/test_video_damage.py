@@ -21,6 +21,7 @@ from tests.samples.videos import (
     make_sound,
     read_numbers,
 )
+from tests.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.media.video_decoder import PacketIndex, PacketRun, VideoReader
 from tokenization.media.video_frames import read_frames
@@ -39,9 +40,7 @@ def test_a_broken_off_tail_gives_the_frames_before_it(tmp_path: Path) -> None:
     assert read_numbers(frames)[: len(got) - 3] == list(got)[:-3]
 
 
-@pytest.mark.parametrize(
-    "kind", ["webm vp9 with hidden frames", "avi mpeg4 with b-frames", "avi mjpeg", "gif", "mpeg-ts h264"]
-)
+@each_of("kind", ["webm vp9 with hidden frames", "avi mpeg4 with b-frames", "avi mjpeg", "gif", "mpeg-ts h264"])
 def test_a_broken_off_tail_of_other_containers(kind: str) -> None:
     data = make_clip(**KINDS[kind])
     part = data[: len(data) * 6 // 10]
@@ -147,7 +146,7 @@ def test_a_sound_with_a_cover_is_no_video() -> None:
         probe(sink.getvalue(), CAPS)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "playlist",
     [
         "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\n{path}\n#EXT-X-ENDLIST\n",

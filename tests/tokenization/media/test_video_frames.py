@@ -19,6 +19,7 @@ from tests.samples.videos import (
     make_clip,
     read_numbers,
 )
+from tests.tables import each_of
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import sample_frames
 from tokenization.media.video_frames import read_frames
@@ -31,7 +32,7 @@ SIZE = (56, 112)
 # ---- which frame is which
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_of("kind", KINDS)
 def test_each_frame_is_the_one_that_was_asked_for(kind: str) -> None:
     data = make_clip(**KINDS[kind])
     info = probe(data, CAPS)
@@ -60,7 +61,7 @@ def test_av1() -> None:
         assert read_numbers(frames) == wanted == list(got)
 
 
-@pytest.mark.parametrize("size", [(96, 160), (97, 163), (112, 84), (480, 640)])
+@each_of("size", [(96, 160), (97, 163), (112, 84), (480, 640)])
 def test_each_frame_equals_the_image_class_resize_of_the_same_decoded_frame(size: tuple[int, int]) -> None:
     data = make_clip(24, size=size if size[0] % 2 else (96, 160), pixels="yuv444p", draw=draw_noise)
     with av.open(io.BytesIO(data), "r") as container:
@@ -168,7 +169,7 @@ def cut_start(data: bytes, frames: int) -> bytes:
     return bytes(out)
 
 
-@pytest.mark.parametrize("rate", [24, 25, 30, 60, Fraction(30000, 1001), Fraction(24000, 1001)])
+@each_of("rate", [24, 25, 30, 60, Fraction(30000, 1001), Fraction(24000, 1001)])
 def test_a_constant_rate_is_exact_where_times_are_rounded(rate: int | Fraction) -> None:
     """Matroska counts milliseconds: frames / duration alone would be a little off, and so would the frame count."""
     for container in ("matroska", "mp4"):
@@ -179,8 +180,8 @@ def test_a_constant_rate_is_exact_where_times_are_rounded(rate: int | Fraction) 
 # ---- how it is turned
 
 
-@pytest.mark.parametrize("flip", [False, True])
-@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
+@each_of("flip", [False, True])
+@each_of("degrees", [0, 90, 180, 270])
 def test_rotation_metadata_makes_frames_upright(degrees: int, flip: bool) -> None:
     data = make_clip(4, draw=corners, turn=(degrees, flip))
     info = probe(data, CAPS)

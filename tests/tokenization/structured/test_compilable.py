@@ -3,8 +3,7 @@
 import re
 from typing import Any
 
-import pytest
-
+from tests.tables import each_of
 from tokenization.structured.compilable import OTHER_NAMES, TIMES, innermost, make_compilable
 from tokenization.structured.schema import pointer
 
@@ -25,7 +24,7 @@ def held(schema: Any, *, strict: bool = False) -> Any:
     return own
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("choices", "are"),
     [
         ([{"type": "string"}, {"type": ["integer", "null"]}], True),
@@ -79,7 +78,7 @@ def test_strict_closes_each_object_and_asks_for_all_of_it() -> None:
     assert "oneOf" in held(told_apart) and "anyOf" in held(told_apart, strict=True)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("schema", "keyword"),
     [
         ({"type": "object"}, "type"),
@@ -96,7 +95,7 @@ def test_what_strict_cannot_mean_is_said(schema: Any, keyword: str) -> None:
     assert found is not None and found.keyword == keyword and found.pointer == f"/items/{keyword}"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("kind", "text", "fits"),
     [
         ("date", "2024-02-29", True), ("date", "2023-02-29", False), ("date", "1900-02-29", False),

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import pytest
-
+from tests.tables import each_of
 from tokenization.structured.schema import MAX_SCHEMAS, MAX_STEPS, Unsupported, unsupported
 
 NOT_HELD: list[tuple[Any, str, str]] = [
@@ -60,7 +59,7 @@ NOT_HELD: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "place", "said"), NOT_HELD, ids=lambda value: str(value)[:50])
+@each_of(("schema", "place", "said"), NOT_HELD, ids=lambda value: str(value)[:50])
 def test_a_keyword_that_is_not_held_is_named_by_its_place(schema: Any, place: str, said: str) -> None:
     found = unsupported(schema)
     assert found is not None
@@ -68,7 +67,7 @@ def test_a_keyword_that_is_not_held_is_named_by_its_place(schema: Any, place: st
     assert found.keyword in place.split("/") or not place
 
 
-@pytest.mark.parametrize(
+@each_of(
     "schema",
     [
         True,

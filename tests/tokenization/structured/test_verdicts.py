@@ -11,6 +11,7 @@ from llguidance import LLMatcher
 
 from configs.checkpoint import Checkpoint
 from configs.settings import EMBEDDED_MODEL
+from tests.tables import each_of
 from tokenization.chat.grammar import Grammar
 from tokenization.structured.compile import compiled
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
@@ -65,7 +66,7 @@ def tokenizer() -> BPETokenizer:
     return BPETokenizer.from_checkpoint(Checkpoint(EMBEDDED_MODEL))
 
 
-@pytest.mark.parametrize(("schema", "valid", "invalid"), VERDICTS, ids=lambda value: json.dumps(value)[:40])
+@each_of(("schema", "valid", "invalid"), VERDICTS, ids=lambda value: json.dumps(value)[:40])
 def test_a_text_is_taken_only_where_it_is_valid(
     tokenizer: BPETokenizer, schema: Any, valid: list[str], invalid: list[str]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from configs.checkpoint import Checkpoint, CheckpointError
+from tests.tables import each_of
 from tests.tiny.qwen2_vl import SPECIAL
 from tokenization.chat.errors import ChatError
 from tokenization.text import bpe
@@ -39,7 +40,7 @@ def test_special_tokens_are_those_of_the_files(tokenizer: BPETokenizer) -> None:
     assert len(tool_call) == 1 and not tokenizer.is_special(tool_call[0])
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_of("text", TEXTS)
 def test_text_never_becomes_a_special_token_and_comes_back(tokenizer: BPETokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     assert not set(ids) & set(tokenizer.special.values())
@@ -145,7 +146,7 @@ def test_a_hundred_thousand_typed_markers_cost_little(tokenizer: BPETokenizer) -
     assert time.process_time() - start < 5 and tokenizer.special["<|image_pad|>"] not in ids
 
 
-@pytest.mark.parametrize(
+@each_of(
     "damage, message",
     [
         (None, "no tokenizer.json"),

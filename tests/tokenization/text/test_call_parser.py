@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from model.families.mistral3.processor import Mistral3Processor
+from tests.tables import each_of
 from tokenization.chat.tool_form import HERMES, ToolForm
 from tokenization.chat.tool_offer import Tool, ToolOffer
 from tokenization.text.call_parser import CallParser, CallPiece, joined
@@ -42,8 +43,8 @@ def read(found: CallParser, *texts: str) -> tuple[str, list[tuple[str, str]]]:
     return words, [(call.name, call.arguments) for call in whole]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("words", ["", "Let me look.", "a < b\n\n", "  "])
+@each_of("form", FORMS)
+@each_of("words", ["", "Let me look.", "a < b\n\n", "  "])
 def test_calls_are_found_however_the_text_is_cut(form: ToolForm, words: str) -> None:
     calls = list(zip(NAMES, ARGUMENTS, strict=True))
     text = answer(form, *calls, words=words)
@@ -56,8 +57,8 @@ def test_calls_are_found_however_the_text_is_cut(form: ToolForm, words: str) -> 
         assert read(parser(form), text[:i], text[i:]) == expected, i
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("text", ["", "plain", " two  words \n", "<tool_call", "[TOOL_CALLS", "a <tool", "{}", "\n\n"])
+@each_of("form", FORMS)
+@each_of("text", ["", "plain", " two  words \n", "<tool_call", "[TOOL_CALLS", "a <tool", "{}", "\n\n"])
 def test_other_texts_are_words(form: ToolForm, text: str) -> None:
     assert read(parser(form), text) == (text, []) and read(parser(form), *text) == (text, [])
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import each_of
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.detokenize import Detokenizer, StopStrings
 
@@ -18,7 +19,7 @@ def grown(tokenizer: BPETokenizer, ids: list[int]) -> str:
     return "".join([detokenizer.push(i) for i in ids] + [detokenizer.flush()])
 
 
-@pytest.mark.parametrize("text", ["Hello, world!", "你好，世界。", "🙂👩‍👩‍👧 x", " \n\t", "<tool_call>a"])
+@each_of("text", ["Hello, world!", "你好，世界。", "🙂👩‍👩‍👧 x", " \n\t", "<tool_call>a"])
 def test_text_comes_back(tokenizer: BPETokenizer, text: str) -> None:
     assert grown(tokenizer, tokenizer.encode(text)) == text
 
@@ -80,7 +81,7 @@ def through(stops: list[str], pieces: list[str]) -> tuple[str, str]:
     return shown + finder.flush(), ""
 
 
-@pytest.mark.parametrize(
+@each_of(
     "stops, text, expected",
     [
         ([], "abc", ("abc", "")),

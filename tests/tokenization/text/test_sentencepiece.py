@@ -10,6 +10,7 @@ from transformers import LlamaTokenizer, PreTrainedTokenizerFast
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from tests.published.layouts import change
+from tests.tables import each_of
 from tests.tiny.sentencepiece import Form, write_pieces
 from tokenization.chat.errors import ChatError
 from tokenization.text.bpe import BPETokenizer
@@ -41,7 +42,7 @@ def grown(tokenizer: BPETokenizer, ids: list[int], **how: Any) -> str:
     return "".join([detokenizer.push(i) for i in ids] + [detokenizer.flush()])
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_of("text", TEXTS)
 def test_ids_and_texts_are_those_of_transformers(both: tuple[BPETokenizer, Any], text: str) -> None:
     ours, theirs = both
     ids = theirs.encode(text, add_special_tokens=False)
@@ -125,7 +126,7 @@ def test_a_mark_that_pieces_spell_is_refused(tmp_path: Path) -> None:
         strict.encode_pieces([("the", True)])
 
 
-@pytest.mark.parametrize(
+@each_of(
     "decoder",
     [
         {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},

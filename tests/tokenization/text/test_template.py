@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
+from tests.tables import each_of
 from tests.tiny.qwen2_vl import TEMPLATE
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
@@ -35,7 +36,7 @@ def checkpoint(path: Path, files: dict[str, Any]) -> Checkpoint:
 LIST = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "files, expected",
     [
         (
@@ -97,7 +98,7 @@ def test_pieces_say_who_wrote_them() -> None:
     ]
 
 
-@pytest.mark.parametrize("blank", ["", " ", "\n\t ", "\u3000"])
+@each_of("blank", ["", " ", "\n\t ", "\u3000"])
 def test_the_template_sees_a_blank_text_as_it_is(blank: str) -> None:
     source = "{% for m in messages %}{{ m.content|length }}{% if m.content %}+{% endif %}{% endfor %}"
     assert rendered(source, say(blank)) == f"{len(blank)}{'+' if blank else ''}"
@@ -138,9 +139,7 @@ def test_a_system_message_may_have_to_be_a_string_where_a_users_is_a_list() -> N
     assert rendered(SYSTEM_IS_STRING, chat) == "S[U]"
 
 
-@pytest.mark.parametrize(
-    "cut", ["[:20]", "[:40]", "[20:]", "[40:]", "[20:-20]", "[40:50]  }}{{ messages[0].content[:40]"]
-)
+@each_of("cut", ["[:20]", "[:40]", "[20:]", "[40:]", "[20:-20]", "[40:50]  }}{{ messages[0].content[:40]"])
 def test_a_template_that_cuts_a_text_is_refused(cut: str) -> None:
     with pytest.raises(ChatError, match="tears"):
         rendered(f"{{{{ messages[0].content{cut} }}}}", say("hello world"))
@@ -166,7 +165,7 @@ def test_environment_is_that_of_transformers() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_of(
     "source, said",
     [
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
@@ -186,7 +185,7 @@ def test_a_template_that_raises_is_a_chat_error(source: str, said: str) -> None:
     assert said in caught.value.message
 
 
-@pytest.mark.parametrize("source", ["{% for %}", "{{" + "(" * 100_000, "{{ a" + "[0" * 3000, "{{ x | " + "y" * 10**6])
+@each_of("source", ["{% for %}", "{{" + "(" * 100_000, "{{ a" + "[0" * 3000, "{{ x | " + "y" * 10**6])
 def test_a_template_that_does_not_compile_stops_the_load(tmp_path: Path, source: str) -> None:
     template = ChatTemplate.from_checkpoint(checkpoint(tmp_path, {"chat_template.jinja": source}))
     with pytest.raises(CheckpointError, match=r"chat_template\.jinja.*does not compile") as caught:
@@ -209,7 +208,7 @@ def continued(*contents: Any) -> Chat:
     return with_rendering(say(*contents), {"continue_final_message": True})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("source", "last", "expected"),
     [
         (OPEN, "b", "<a>\n<b"), (OPEN, "b ", "<a>\n<b "), (OPEN, " b\n\n", "<a>\n< b\n\n"), (OPEN, "", "<a>\n<"),

@@ -11,6 +11,7 @@ from configs.checkpoint import Checkpoint
 from configs.settings import EMBEDDED_MODEL
 from tests.e2e.running import REPO
 from tests.layouts.templates import TEXT, TOOLS, VISION
+from tests.tables import each_of
 from tests.tiny.qwen2_vl import TEMPLATE, write_qwen2_vl
 from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.errors import ChatError
@@ -99,7 +100,7 @@ def test_no_word_of_a_tool_becomes_a_special_token(tokenizer: BPETokenizer) -> N
     assert special(TYPED) == special("plain")
 
 
-@pytest.mark.parametrize("source", [TEMPLATE, VISION, TEXT])
+@each_of("source", [TEMPLATE, VISION, TEXT])
 def test_templates_that_know_no_tools_refuse_them(source: str) -> None:
     assert refused(source, [USER, calls({}), answer("x")]).param == "messages[1].tool_calls"
     assert refused(source, [USER, answer("x")]).param == "messages[1]"
@@ -153,7 +154,7 @@ def test_the_shipped_template_reads_chats_without_tools_as_the_published_one(tok
     assert encoded(tokenizer, SHIPPED, messages).count(tokenizer.special["<|image_pad|>"]) == 1
 
 
-@pytest.mark.parametrize("source", [TEMPLATE, VISION, TEXT, TOOLS])
+@each_of("source", [TEMPLATE, VISION, TEXT, TOOLS])
 def test_a_template_that_shows_no_tools_refuses_them(source: str) -> None:
     with pytest.raises(ChatError, match="--chat-template FILE") as caught:
         ChatTemplate(source, {}, "here").render(shown(source, [USER], OFFERED))

@@ -7,6 +7,7 @@ import pytest
 from model.engine.messages import Token, TokenEvent
 from server.requests.answer import Answer
 from server.requests.sampling import SamplingRequest
+from tests.tables import each_of
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.parts import Text
 from tokenization.chat.thought_form import THINK, ThoughtForm
@@ -42,7 +43,7 @@ def test_only_the_last_turn_opens_a_thought(tokenizer: BPETokenizer, marks: Thou
         assert opens_thought(ids, marks, tokenizer) == opens
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("pieces", "thought", "words"),
     [
         (["a", "\n", "b", "\n\n", None, "\n", "\n", "c", "\n"], "a\nb", "c\n"),
@@ -72,8 +73,8 @@ def event(token_id: int, finish: Any = None) -> TokenEvent:
     return TokenEvent(request_id="r", token=Token(id=token_id), finish=finish)
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 7, 100])
-@pytest.mark.parametrize("streamed", [True, False])
+@each_of("step", [1, 2, 3, 7, 100])
+@each_of("streamed", [True, False])
 def test_an_answer_is_told_apart_however_its_tokens_come(
     tokenizer: BPETokenizer, marks: ThoughtMarks, step: int, streamed: bool
 ) -> None:

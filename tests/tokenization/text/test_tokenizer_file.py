@@ -12,6 +12,7 @@ from transformers import Qwen2Tokenizer
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.media_tokens import vision_tokens
+from tests.tables import each_of
 from tests.tiny.qwen2_vl import ORDINARY_ADDED, SPECIAL
 from tests.tokenization.text.test_bpe import TEXTS
 from tokenization.text.bpe import BPETokenizer
@@ -78,7 +79,7 @@ def replaced(path: Path, name: str, **values: Any) -> None:
     (path / name).write_text(json.dumps(document | values))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "content", "said"),
     [
         ("vocab.json", None, "no tokenizer.json here, and no vocab.json with merges.txt"),
@@ -118,7 +119,7 @@ def test_tokenizer_json_wins_over_older_files_beside_it(tiny: Checkpoint, tmp_pa
     )
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("rule", "replaced"),
     [
         (Sequence([Split(Regex("a+"), "isolated"), ByteLevel(use_regex=False)]), True),
