@@ -9,9 +9,11 @@ import pytest
 from configs.settings import EMBEDDED_MODEL
 from tests.e2e.audio_chats import SECONDS, WAV
 from tests.e2e.running import REPO, RunningServer, running
+from tests.e2e.saying import saying
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+__all__ = ["saying"]
 NAME = "llm.example.com"  # of the server, as deploy/nginx.conf has it
 Start = Callable[..., AbstractContextManager[RunningServer]]
 
