@@ -160,7 +160,7 @@ def test_what_the_engine_refuses_ends_the_server(start: Start, tiny_model: Path)
     weights = tiny_model / "model.safetensors"
     hidden = weights.rename(tiny_model / "hidden")
     try:
-        with start(wait=False) as server:
+        with start("--workers", "1", wait=False) as server:
             assert server.process.wait(60) == 1
             assert "Traceback" not in server.err
             (line,) = (line for line in server.err.splitlines() if "error: " in line)
