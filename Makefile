@@ -17,6 +17,7 @@ help:
 	@echo "make serve [MODEL=<dir or ORG/NAME>]  serve it on 127.0.0.1:8000; the embedded model without MODEL (ARGS=\"--port 9000\")"
 	@echo "make test                 every test that takes less than minutes"
 	@echo "make faults               running servers whose processes, files and clients are killed, stopped and removed"
+	@echo "make stress               the tests of processes beside two burners, in random order (ARGS=\"--seed 7\" for one again)"
 	@echo "make families             videos, deepstack and caches of single lines of models"
 	@echo "make ranks                models over several processes that hold a part each, against one"
 	@echo "make test-npu             the NPU operators on the real torch_npu, two versions, over a stub of the driver"
@@ -73,6 +74,11 @@ build/npu/%/.made: build/npu/%/.installed $(NPU_STUB)
 
 faults: $(STAMP)
 	$(BIN)/python -m pytest -m "faults or matrix" --numprocesses 2 --dist loadfile $(ARGS)
+
+# Tests of processes while two others take the processors, files in random order; it prints the seed.
+.PHONY: stress
+stress: $(STAMP)
+	$(BIN)/python -m tests.stress $(ARGS)
 
 # What a line of models shows beyond the shared tests: whatever has the mark `families`, in whichever file it stands.
 families: $(STAMP)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from server.logs.setup import ACCESS, OURS, SILENCED
-from tests.groups import put_long_first, scheduling
+from tests.groups import put_in_random_order, put_long_first, scheduling
 from tests.leaks import left_behind, roots_of, start_record
 
 # Small matrices and two cores: a second OpenMP thread only waits. Set before torch is imported anywhere.
@@ -22,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Every server that these tests start takes this root (it reads PIXELFERRY_SHM_ROOT, as the tests' subprocesses do), so
 # that what lies there is this session's alone, also when other sessions of the same user run on the machine.
 SESSION_ROOT = Path(f"/dev/shm/pixelferry-test-{os.getpid()}-{secrets.token_hex(3)}")
+LOGGERS = [logging.getLogger(name) for name in (None, *OURS, ACCESS, *SILENCED)]
 DEFAULT_ROOT = Path(f"/dev/shm/pixelferry-{os.geteuid()}")
 # What an example takes by the clock depends on the neighbours of this process.
 settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,12 +35,22 @@ os.environ["PIXELFERRY_SHM_ROOT"] = str(SESSION_ROOT)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--hostile", choices=["short", "full"], default="full", help="how long tests/hostile measures")
+    parser.addoption("--random-files", type=int, metavar="SEED", help="files in a random order, which this seed tells")
     parser.addoption("--soak-seconds", type=float, default=1200.0, help="how long the soak of caches takes")
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    seed = config.getoption("--random-files")
+    return None if seed is None else f"random order of files: --random-files {seed}"
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    put_long_first(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed: int | None = config.getoption("--random-files")
+    if seed is None:
+        put_long_first(items)
+    else:
+        put_in_random_order(items, seed)
 
 
 def pytest_collection_finish() -> None:
@@ -84,8 +95,7 @@ def nothing_left_at_the_end() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def kept_logging() -> Iterator[None]:
     """A test may set logging up as a process does: afterwards it is as it was."""
-    loggers = [logging.getLogger(name) for name in (None, *OURS, ACCESS, *SILENCED)]
-    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in LOGGERS]
     yield
     logging.captureWarnings(False)
     for logger, level, handlers in before:

@@ -1,25 +1,21 @@
-"""How pytest-xdist shares the files of tests out: those that use one running server go to one process together."""
+"""How pytest-xdist shares the files of tests out, and in which order files run: those of one server stay together."""
 
+import ast
+import random
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+REPO = Path(__file__).resolve().parents[1]
 E2E = "tests/e2e/"
 APART = f"{E2E}test_layouts.py"  # a server for each test: none is shared
-# Where servers of session scope are asked for: by the file's name, the server that most of its tests use.
-SERVERS = {
-    **dict.fromkeys(("test_audio.py", "test_audio_refused.py", "test_families.py", "test_parity.py"), "omni"),
-    **dict.fromkeys(
-        ("test_chat.py", "test_errors.py", "test_grounding.py", "test_sampling.py", "test_process_maps.py"), "server"
-    ),
-    **dict.fromkeys(
-        ("test_agents.py", "test_completions.py", "test_container.py", "test_logs.py", "test_streams.py"), "server"
-    ),
-    **dict.fromkeys(
-        ("test_hostile_bodies.py", "test_loadtest.py", "test_proxy.py", "test_surface.py", "test_video.py"), "server"
-    ),
-}
+# Servers of session scope (tests/e2e/conftest.py), by the group of the files that ask for any of them. A group runs in
+# one process, so that each of its servers starts once.
+SHARED = {"embedded": "embedded"}
+SHARED |= dict.fromkeys(("server", "omni", "omni_server", "small", "saying"), "servers")
 
 
 def scheduling(config: pytest.Config, log: Any) -> Any:
@@ -35,13 +31,35 @@ def scheduling(config: pytest.Config, log: Any) -> Any:
 
 
 def group_of(nodeid: str) -> str:
-    """The name of a shared server, or a file, or one test of a file whose tests share nothing."""
+    """The name of a group of servers, or a file, or one test of a file whose tests share nothing."""
     path = nodeid.partition("::")[0]
     if path == APART:
         return nodeid
-    return SERVERS.get(path.removeprefix(E2E), path)
+    return group_of_file(path) if path.startswith(E2E) else path
+
+
+@cache
+def group_of_file(path: str) -> str:
+    """By the servers that tests and fixtures of a file of end-to-end tests ask for; else its own path."""
+    text = (REPO / path).read_text(encoding="utf-8")
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    fixtures = [node for node in functions if any("fixture" in ast.unparse(one) for one in node.decorator_list)]
+    tests = [node for node in functions if node.name.startswith("test_")]
+    asked = {argument.arg for node in (*fixtures, *tests) for argument in node.args.args}
+    groups = {SHARED[name] for name in asked - {node.name for node in fixtures} if name in SHARED}
+    if "request.getfixturevalue(" in text:  # one of them, by a name that is known later
+        groups.add("servers")
+    return max(groups, default=path)  # one that asks for both goes to those of `servers`
 
 
 def put_long_first(items: list[pytest.Item]) -> None:
     """Move tests of running servers to the front: the longest files must not begin when all else is done."""
     items.sort(key=lambda item: not item.nodeid.startswith(E2E))
+
+
+def put_in_random_order(items: list[pytest.Item], seed: int) -> None:
+    """Whole files, in an order that the seed tells; the tests of each stay in theirs. Alike in every process."""
+    files = sorted({item.nodeid.partition("::")[0] for item in items})
+    random.Random(seed).shuffle(files)
+    place = {path: number for number, path in enumerate(files)}
+    items.sort(key=lambda item: place[item.nodeid.partition("::")[0]])

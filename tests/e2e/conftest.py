@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from configs.settings import EMBEDDED_MODEL
 from tests.e2e.audio_chats import SECONDS, WAV
-from tests.e2e.running import RunningServer, running
+from tests.e2e.running import REPO, RunningServer, running
+from tests.e2e.saying import saying
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+__all__ = ["saying"]
 NAME = "llm.example.com"  # of the server, as deploy/nginx.conf has it
 Start = Callable[..., AbstractContextManager[RunningServer]]
 
@@ -55,17 +58,24 @@ def omni(omni_server: RunningServer) -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="session")
-def strict(start: Start) -> Iterator[RunningServer]:
-    """A server with room for 64 tokens and for bodies of 1 MiB. Shared."""
-    with start("--max-model-len", "64", "--max-body-mib", "1") as server:
+def small(start: Start) -> Iterator[RunningServer]:
+    """A server with little of everything, that tells its clients no shares of it. Shared.
+
+    Room for 10,000 tokens, of which 4096 may be of media; bodies of 1 MiB, 2 MiB of shared memory, eight requests.
+    """
+    flags = ["--max-model-len", "10000", "--embedding-mib", "1", "--max-body-mib", "1", "--shm-mib", "2"]
+    with start("--workers", "1", *flags, "--max-requests", "8", "--client-share", "off") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def busy(start: Start) -> Iterator[RunningServer]:
-    """A server for one request at a time, with 1 MiB of shared memory. Shared by tests that leave that untouched."""
-    with start("--max-requests", "1", "--max-inflight-mib", "1", "--shm-mib", "1") as server:
+def embedded(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """The embedded model, as it is shipped; it may read the media of the examples. Shared."""
+    root = shm_root.with_name(f"{shm_root.name}-embedded")
+    flags = ["--workers", "1", "--allow-media-root", str(REPO / "examples" / "media")]
+    with running(EMBEDDED_MODEL, root, tmp_path_factory.mktemp("embedded"), *flags) as server:
         yield server
+    assert not root.exists()
 
 
 @pytest.fixture(scope="session")

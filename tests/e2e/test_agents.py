@@ -1,19 +1,13 @@
 """Histories as agents send them, over a running server whose chat template knows tools."""
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
-import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from tests.e2e.running import RunningServer, running
+from tests.e2e.running import REPO, RunningServer
+from tests.e2e.saying import Saying
 from tests.e2e.test_chat import GREEDY, image_part
-from tests.layouts.templates import TOOLS
-from tests.tiny.qwen2_vl import write_qwen2_vl
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
 CACHED = {"cache_control": {"type": "ephemeral"}}
@@ -30,15 +24,6 @@ def history(said: str) -> list[Any]:
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def agents(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    model = write_qwen2_vl(tmp_path_factory.mktemp("checkpoints") / "agents", tied=False)
-    (model / "chat_template.json").write_text(json.dumps({"chat_template": TOOLS}))
-    root = shm_root.with_name(f"{shm_root.name}-agents")
-    with running(model, root, tmp_path_factory.mktemp("logs"), "--workers", "1") as server:
-        yield server
-
-
 def ids(server: RunningServer, messages: list[Any]) -> list[int]:
     answer = server.http.post("/tokenize", json={"messages": messages})
     assert answer.status_code == 200, answer.text
@@ -46,36 +31,36 @@ def ids(server: RunningServer, messages: list[Any]) -> list[int]:
     return found
 
 
-def test_a_history_with_tools_is_answered(agents: RunningServer) -> None:
-    with openai.OpenAI(base_url=f"{agents.url}/v1", api_key="none", max_retries=0) as client:
-        messages: Any = history("rain")
-        whole = client.chat.completions.create(model="agents", messages=messages, max_tokens=4)
-        assert whole.usage is not None and whole.usage.prompt_tokens == len(ids(agents, messages))
+def test_a_history_with_tools_is_answered(saying: Saying) -> None:
+    messages: Any = history("rain")
+    whole = saying.client.chat.completions.create(model="said", messages=messages, max_tokens=4)
+    assert whole.usage is not None and whole.usage.prompt_tokens == len(ids(saying.server, messages))
     with_keys_alone = [{k: v for k, v in m.items() if k in ("role", "content", "tool_calls")} for m in history("rain")]
     for message in with_keys_alone:
         message["content"] = "" if message["content"] is None else message["content"]
         for part in message["content"] if isinstance(message["content"], list) else []:
             del part["cache_control"]
-    assert ids(agents, with_keys_alone) == ids(agents, history("rain"))
+    assert ids(saying.server, with_keys_alone) == ids(saying.server, history("rain"))
     plain = [{**message, "tool_calls": [{**CALL, "function": {"name": "weather", "arguments": {"city": "Oslo"}}}]}
              if "tool_calls" in message else message for message in with_keys_alone]  # fmt: skip
-    (text,), _ = render_jinja_template([plain], chat_template=TOOLS, add_generation_prompt=True)
-    assert ids(agents, plain) == ids(agents, history("rain")) and '"arguments": {"city": "Oslo"}' in text
+    template = (REPO / "examples" / "templates" / "qwen2_vl_tools.jinja").read_text()
+    (text,), _ = render_jinja_template([plain], chat_template=template, add_generation_prompt=True)
+    assert ids(saying.server, plain) == ids(saying.server, history("rain")) and '"arguments": {"city": "Oslo"}' in text
 
 
-def test_a_tools_words_stay_words(agents: RunningServer) -> None:
-    special = [i for i in ids(agents, history("rain")) if i >= 400]
-    assert [i for i in ids(agents, history(TYPED)) if i >= 400] == special
+def test_a_tools_words_stay_words(saying: Saying) -> None:
+    special = [i for i in ids(saying.server, history("rain")) if i >= 400]
+    assert [i for i in ids(saying.server, history(TYPED)) if i >= 400] == special
 
 
-def test_a_picture_in_a_system_message_is_seen(agents: RunningServer) -> None:
+def test_a_picture_in_a_system_message_is_seen(saying: Saying) -> None:
     asked = [
         {"role": "system", "content": [image_part(), {"type": "text", "text": "x"}]},
         {"role": "user", "content": "y"},
     ]
-    answer = agents.http.post("/v1/chat/completions", json={"messages": asked, **GREEDY})
+    answer = saying.server.http.post("/v1/chat/completions", json={"messages": asked, **GREEDY})
     assert answer.status_code == 200 and answer.json()["usage"]["prompt_tokens_details"]["image_tokens"] == 12
-    agents.assert_nothing_held()
+    saying.server.assert_nothing_held()
 
 
 def test_a_template_without_tools_names_them(server: RunningServer) -> None:

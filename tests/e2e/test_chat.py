@@ -194,15 +194,19 @@ def test_a_stop_string_ends_the_answer_and_is_not_shown(server: RunningServer) -
         assert parts[-1]["usage"]["completion_tokens"] < 24
 
 
-def test_max_tokens_is_capped_by_what_is_left(strict: RunningServer) -> None:
-    answer = strict.chat({"text": "Hello"}, max_tokens=1_000_000, temperature=0, ignore_eos=True).json()
-    assert answer["usage"]["total_tokens"] == 64 and answer["finish_reason"] == "length"
-    silent = strict.chat({"text": "Hello"}, temperature=0, ignore_eos=True).json()
-    assert silent["usage"]["total_tokens"] == 64
-    long = strict.chat({"text": "Hello " * 80})
+def test_max_tokens_is_capped_by_what_is_left(small: RunningServer) -> None:
+    """The server has 10,000, and the prompt has nearly as many."""
+    fewer = small.http.post("/tokenize", json=[{"text": ""}]).json()["count"]
+    each = small.http.post("/tokenize", json=[{"text": "Hello " * 100}]).json()["count"] - fewer
+    prompt = {"text": "Hello " * (100 * (9960 - fewer) // each)}
+    answer = small.chat(prompt, max_tokens=1_000_000, temperature=0, ignore_eos=True).json()
+    assert answer["usage"]["total_tokens"] == 10_000 and answer["finish_reason"] == "length"
+    silent = small.chat(prompt, temperature=0, ignore_eos=True).json()
+    assert silent["usage"]["total_tokens"] == 10_000 and silent["usage"]["completion_tokens"] >= 30
+    long = small.chat({"text": "Hello " * 10_000})
     assert long.status_code == 400 and long.json()["error"]["param"] == "inputs"
-    many = {"messages": [{"role": "user", "content": "Hello " * 80}]}
-    assert strict.http.post("/v1/chat/completions", json=many).json()["error"]["param"] == "messages"
+    many = {"messages": [{"role": "user", "content": "Hello " * 10_000}]}
+    assert small.http.post("/v1/chat/completions", json=many).json()["error"]["param"] == "messages"
 
 
 def test_special_tokens_typed_in_text_are_text(server: RunningServer) -> None:

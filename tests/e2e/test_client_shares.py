@@ -16,7 +16,7 @@ from tests.e2e.running import RunningServer, until
 from tests.hostile.clients import connected, posted, say
 
 OTHER = "127.0.0.2"
-HOLDS = {"prompt": [[1]] * 64, "max_tokens": 4095, "n": 8, "ignore_eos": True}
+HOLDS = {"max_tokens": 4095, "n": 8, "ignore_eos": True}
 SOCKETS = 12  # with 64 prompts each: all 768 places
 
 
@@ -25,13 +25,14 @@ def inside(server: RunningServer) -> int:
 
 
 @contextlib.contextmanager
-def holding(server: RunningServer, n: int) -> Iterator[list[socket.socket]]:
-    """So many connections of one client that ask for much and read nothing."""
+def holding(server: RunningServer, n: int, each: int = 64) -> Iterator[list[socket.socket]]:
+    """So many connections of one client that ask for much, with so many places each, and read nothing."""
+    asked = posted("/v1/completions", {**HOLDS, "prompt": [[1]] * each})
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(contextlib.closing(connected(server.url))) for _ in range(n)]
         for sock in socks:
-            say(sock, posted("/v1/completions", HOLDS))
-        until("every place is taken", lambda: inside(server) == 64 * n)
+            say(sock, asked)
+        until("every place is taken", lambda: inside(server) == each * n)
         yield socks
 
 
@@ -46,26 +47,30 @@ def error_of(body: str) -> Any:
     return json.loads(body)["error"]["code"]
 
 
-def test_a_second_client_is_answered_beside_twelve_idle_sockets(start: Start) -> None:
-    with start() as server:
-        with holding(server, SOCKETS) as socks:
-            assert [answer.status_code for answer in chats(server, 5)] == [200] * 5
-            said = socks[-1].recv(1 << 16).decode()  # the youngest body, as a whole
-            assert said.startswith("HTTP/1.1 429 ") and error_of(said.partition("\r\n\r\n")[2]) == "gave_way"
-            assert "retry-after: 1" in said.lower()
-            assert server.metric('client_share_gave_way_total{of="places"}') == 64
-            assert server.metric('client_share_gave_way_total{of="seats"}') > 0
-            assert server.metric('client_share_wait_seconds_count{share="first"}') >= 5
-            assert server.metric('client_share_wait_seconds_count{share="within"}') > 0, "of the one that was alone"
-            assert inside(server) == 64 * (SOCKETS - 1)
-        until("all is let go", lambda: inside(server) == 0)
+def test_a_second_client_is_answered_beside_twelve_idle_sockets(server: RunningServer) -> None:
+    names = [f'client_share_gave_way_total{{of="{what}"}}' for what in ("places", "seats")]
+    names += [f'client_share_wait_seconds_count{{share="{share}"}}' for share in ("first", "within")]
+    until("nobody is inside", lambda: inside(server) == 0)
+    before = [server.metric(name) for name in names]
+    with holding(server, SOCKETS) as socks:
+        assert [answer.status_code for answer in chats(server, 5)] == [200] * 5
+        said = socks[-1].recv(1 << 16).decode()  # the youngest body, as a whole
+        assert said.startswith("HTTP/1.1 429 ") and error_of(said.partition("\r\n\r\n")[2]) == "gave_way"
+        assert "retry-after: 1" in said.lower()
+        places, seats, first, within = (server.metric(name) - past for name, past in zip(names, before, strict=True))
+        assert places == 64 and seats > 0 and first >= 5
+        assert within > 0, "of the one that was alone"
+        assert inside(server) == 64 * (SOCKETS - 1)
+    until("all is let go", lambda: inside(server) == 0)
+    server.assert_nothing_held()
 
 
-def test_with_shares_off_a_second_client_is_refused(start: Start) -> None:
-    with start("--client-share", "off", "--max-requests", "64") as server, holding(server, 1):
-        (refused,) = chats(server, 1)
+def test_with_shares_off_a_second_client_is_refused(small: RunningServer) -> None:
+    with holding(small, 1, each=8):
+        (refused,) = chats(small, 1)
         assert (refused.status_code, error_of(refused.text)) == (429, "queue_full")
-        assert server.metric('client_share_gave_way_total{of="places"}') == 0
+        assert small.metric('client_share_gave_way_total{of="places"}') == 0
+    until("all is let go", lambda: inside(small) == 0)
 
 
 @pytest.mark.faults

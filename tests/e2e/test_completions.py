@@ -1,14 +1,11 @@
 """POST /v1/completions, /tokenize and /detokenize of a running server: texts without a template, and ids."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer, data_url, picture
-from tests.tiny.qwen_vl import write_qwen_vl
 
 PICTURE = data_url(picture(560, 560))
 TEXT = "one two <|im_start|> three"
@@ -108,11 +105,11 @@ def test_ids_that_stand_for_media_are_refused(server: RunningServer) -> None:
     server.assert_nothing_held()
 
 
-def test_what_does_not_fit_is_refused(strict: RunningServer) -> None:
-    for prompt in ("a " * 64, [5] * 64, "a" * 900_000):
-        error = strict.http.post("/v1/completions", json={"prompt": prompt}).json()["error"]
+def test_what_does_not_fit_is_refused(small: RunningServer) -> None:
+    for prompt in ("a " * 10_000, [5] * 10_000, "a" * 900_000):
+        error = small.http.post("/v1/completions", json={"prompt": prompt}).json()["error"]
         assert (error["param"], error["code"]) == ("prompt", "context_length_exceeded")
-    assert complete(strict, prompt=[5] * 60, max_tokens=50, ignore_eos=True)["usage"]["completion_tokens"] == 4
+    assert complete(small, prompt=[5] * 9996, max_tokens=50, ignore_eos=True)["usage"]["completion_tokens"] == 4
 
 
 def test_answers_have_a_fingerprint(server: RunningServer) -> None:
@@ -120,17 +117,3 @@ def test_answers_have_a_fingerprint(server: RunningServer) -> None:
     prints = {complete(server, prompt="a", max_tokens=1)["system_fingerprint"] for _ in range(2)}
     prints.add(server.http.post("/v1/chat/completions", json=chat).json()["system_fingerprint"])
     assert len(prints) == 1 and prints.pop().startswith("fp_")
-
-
-@pytest.fixture(scope="module")
-def qwen_vl(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with start("--model", str(write_qwen_vl(tmp_path_factory.mktemp("qwen_vl") / "vl", ["one"]))) as server:
-        yield server
-
-
-def test_a_model_without_a_template_continues_too(qwen_vl: RunningServer) -> None:
-    answer = complete(qwen_vl, prompt=["one <img>", [1, 2]], max_tokens=3, echo=True, logprobs=1, ignore_eos=True)
-    assert answer["choices"][0]["text"].startswith("one <img>")
-    assert [len(c["logprobs"]["tokens"]) for c in answer["choices"]] == [
-        answer["usage"]["prompt_tokens"] - 2 + 3, 5,
-    ]  # fmt: skip

@@ -3,9 +3,9 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,8 @@ from configs.serve import GIB
 from configs.settings import load_config
 from server.doctor import devices
 from server.doctor.versions import ROWS
-from tests.certificates import write_certificate
 from tests.e2e.conftest import Start
-from tests.e2e.running import REPO, SMALL, START_SECONDS, RunningServer, until
+from tests.e2e.running import REPO, SMALL, RunningServer
 
 DEPLOY = REPO / "deploy"
 # Everything read-only but /dev, as with `docker run --read-only`; "$@" runs there.
@@ -39,9 +38,9 @@ def can_unshare() -> bool:
 # ---- the entry point
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
+def test_what_the_entry_point_runs(tmp_path: Path) -> None:
+    wrong = {}
+    for given, expected in (
         ([], ["serve"]),
         (["--port", "9000"], ["serve", "--port", "9000"]),
         (["serve", "--port", "9000"], ["serve", "--port", "9000"]),
@@ -52,12 +51,12 @@ def can_unshare() -> bool:
         (["--version"], ["--version"]),
         (["--help"], ["--help"]),
         (["--model", "/a directory"], ["serve", "--model", "/a directory"]),
-    ],
-)
-def test_what_the_entry_point_runs(tmp_path: Path, given: list[str], expected: list[str]) -> None:
-    said = run_entry_point(tmp_path, given)
-    doctor = [f"doctor --faults {' '.join(expected[1:])}".strip()] if expected[0] == "serve" else []
-    assert said == [*doctor, " ".join(expected)]
+    ):
+        said = run_entry_point(tmp_path, given)
+        doctor = [f"doctor --faults {' '.join(expected[1:])}".strip()] if expected[0] == "serve" else []
+        if said != [*doctor, " ".join(expected)]:
+            wrong[" ".join(given)] = said
+    assert not wrong
 
 
 def run_entry_point(folder: Path, given: list[str], said: str = "$*", code: int = 0) -> list[str]:
@@ -172,35 +171,19 @@ def healthy(file: Path) -> bool:
     return subprocess.run([DEPLOY / "healthcheck.sh"], env=env, capture_output=True, timeout=60).returncode == 0
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    """A directory of which nothing but what the test put there is left by the server."""
-    yield tmp_path
-    assert not (tmp_path / "url").exists()
-
-
 def test_the_health_check_asks_over_http(server: RunningServer, tmp_path: Path) -> None:
     (tmp_path / "url").write_text(f"{server.url}\n")
     assert healthy(tmp_path / "url")
 
 
-def test_the_health_check_follows_the_server(start: Start, directory: Path) -> None:
-    """Port, host and scheme are none of the defaults, and come from a flag, the environment and a profile."""
-    url = directory / "url"
-    assert not healthy(url)
-    profile = directory / "mine.toml"
-    cert, key = write_certificate(directory)
-    profile.write_text(f'host = "127.0.0.3"\nssl_certfile = "{cert}"\nssl_keyfile = "{key}"\n')
-    (directory / "keys").write_text("geheim\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIXELFERRY_URL_FILE", str(url))
-        flags = ["--profile", str(profile), "--api-key-file", str(directory / "keys"), "--root-path", "/llm"]
-        with start(*flags, "--workers", "1") as server:
-            assert url.read_text() == f"{server.url}\n" and "127.0.0.3" in server.url
-            assert healthy(url)
-            copy = directory / "copy"
-            shutil.copy(url, copy)
-    assert not healthy(url) and not healthy(copy)
+def test_nothing_is_healthy_where_nothing_listens(tmp_path: Path) -> None:
+    """A server that speaks TLS: tests/e2e/test_keys.py."""
+    assert not healthy(tmp_path / "url")
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.3", 0))
+        for scheme in ("http", "https"):
+            (tmp_path / "url").write_text(f"{scheme}://127.0.0.3:{sock.getsockname()[1]}\n")
+            assert not healthy(tmp_path / "url")
 
 
 # ---- file systems
@@ -213,31 +196,6 @@ def test_a_read_only_machine_without_temporary_files_is_one_sentence() -> None:
     ended = subprocess.run(inside, cwd=REPO, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.startswith("error: no directory takes temporary files") and ended.stderr.count("\n") == 1
-
-
-@pytest.mark.skipif(not can_unshare(), reason="unshare --mount is not allowed here")
-def test_a_read_only_machine_with_tmp_serves(shm_root: Path, tmp_path: Path) -> None:
-    """And the URL is written there, as in the image. Where the checkout itself lies in /tmp, beside it."""
-    tmp = "/var/tmp" if REPO.is_relative_to("/tmp") else "/tmp"
-    root = shm_root.with_name(f"{shm_root.name}-read-only")
-    served = f"mount -t tmpfs tmpfs {tmp}\nexec " + '"$@"'
-    command = [sys.executable, "-m", "server", "serve", *SMALL, "--workers", "1", "--shm-root", str(root)]
-    script = READ_ONLY.replace('exec "$@"', served)
-    inside = ["unshare", "--mount", "bash", "-c", script, "-", *command, "--url-file", f"{tmp}/pixelferry.url"]
-    out = tmp_path / "out"
-    with out.open("wb") as file:
-        process = subprocess.Popen(inside, cwd=REPO, stdout=file, stderr=subprocess.STDOUT)
-    try:
-        until(
-            "ready", lambda: "Pixelferry ready" in out.read_text() or process.poll() is not None, START_SECONDS,
-            said=out.read_text,
-        )  # fmt: skip
-        assert process.poll() is None, out.read_text()
-        assert Path(f"/proc/{process.pid}/root{tmp}/pixelferry.url").read_text() in out.read_text()
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0
-    assert not root.exists()
 
 
 def test_shared_memory_that_everybody_may_enter_is_used(start: Start, shm_root: Path) -> None:

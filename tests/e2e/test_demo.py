@@ -8,46 +8,37 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME
+from configs.settings import EMBEDDED_NAME
 from demo.exam import ROWS
 from demo.examiner import Examiner
 from server.commands import main
 from server.report import size
-from tests.e2e.running import REPO, RunningServer, running
+from tests.e2e.running import REPO, RunningServer
 from tests.samples.voices import firefox, safari
 
-EACH = 8  # questions of a task
+EACH = 4  # questions of a task
 SEED = 7
 
 
-@pytest.fixture(scope="module")
-def demo(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    root = shm_root.with_name(f"{shm_root.name}-demo")
-    flags = ["--allow-media-root", str(REPO / "examples" / "media")]
-    with running(EMBEDDED_MODEL, root, tmp_path_factory.mktemp("demo"), *flags) as server:
-        yield server
-    assert not root.exists()
+def test_it_says_what_it_is(embedded: RunningServer) -> None:
+    assert "demo model, docs/demo-model.md" in embedded.out
+    assert embedded.http.get("/v1/models").json()["data"][0]["id"] == EMBEDDED_NAME
 
 
-def test_it_says_what_it_is(demo: RunningServer) -> None:
-    assert "demo model, docs/demo-model.md" in demo.out
-    assert demo.http.get("/v1/models").json()["data"][0]["id"] == EMBEDDED_NAME
-
-
-def test_its_plan_says_what_it_has(demo: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_plan_says_what_it_has(embedded: RunningServer, capsys: pytest.CaptureFixture[str]) -> None:
     """Weights and cache, which on a machine of any size is all that can be used; no more is said of a CPU at start."""
     assert main(["plan", "--device", "cpu", "--tensor-parallel", "1", "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)["tensor_parallel"]
-    lines = dict(re.findall(r"^  (KV cache|weights) +(\S+ \S+)", demo.out, re.MULTILINE))
+    lines = dict(re.findall(r"^  (KV cache|weights) +(\S+ \S+)", embedded.out, re.MULTILINE))
     assert lines["weights"] == size(one["weight_bytes"])
-    assert f"  {'KV cache':<22} {one['serve_kv_tokens']} tokens in " in demo.out
-    assert f"{size(one['serve_kv_tokens'] * one['kv_bytes_per_token']):<12} {one['serve_kv_bound']}\n" in demo.out
+    assert f"  {'KV cache':<22} {one['serve_kv_tokens']} tokens in " in embedded.out
+    assert f"{size(one['serve_kv_tokens'] * one['kv_bytes_per_token']):<12} {one['serve_kv_bound']}\n" in embedded.out
 
 
 @pytest.mark.parametrize(
@@ -59,40 +50,42 @@ def test_its_plan_says_what_it_has(demo: RunningServer, capsys: pytest.CaptureFi
         ([{"audio": "examples/media/three-beeps.wav"}, {"text": "How many beeps do you hear?"}], "3"),
     ],
 )
-def test_the_first_questions_of_the_readme(demo: RunningServer, inputs: list[dict[str, str]], answer: str) -> None:
-    assert demo.chat(*inputs, max_tokens=64).json()["text"] == answer
+def test_the_first_questions_of_the_readme(embedded: RunningServer, inputs: list[dict[str, str]], answer: str) -> None:
+    assert embedded.chat(*inputs, max_tokens=64).json()["text"] == answer
 
 
 @pytest.mark.parametrize(("browser", "kind"), [(firefox, "audio/ogg"), (safari, "audio/mp4")])
 def test_a_voice_that_a_browser_recorded_is_heard(
-    demo: RunningServer, browser: Callable[[Path], bytes], kind: str
+    embedded: RunningServer, browser: Callable[[Path], bytes], kind: str
 ) -> None:
     """As the page at / sends it; tests/samples/voices.py says what made the files."""
     voice = base64.b64encode(browser(REPO / "examples" / "media" / "three-beeps.wav")).decode()
-    answer = demo.chat({"audio": f"data:{kind};base64,{voice}"}, {"text": "How many beeps are there?"}, max_tokens=8)
+    answer = embedded.chat(
+        {"audio": f"data:{kind};base64,{voice}"}, {"text": "How many beeps are there?"}, max_tokens=8
+    )
     assert answer.status_code == 200, answer.text
     assert answer.json()["text"] == "3" and [one["kind"] for one in answer.json()["media"]] == ["audio"]
 
 
-def test_the_example_of_answers_in_a_form(demo: RunningServer) -> None:
-    command = [sys.executable, str(REPO / "examples" / "structured.py"), "--base-url", f"{demo.url}/v1"]
+def test_the_example_of_answers_in_a_form(embedded: RunningServer) -> None:
+    command = [sys.executable, str(REPO / "examples" / "structured.py"), "--base-url", f"{embedded.url}/v1"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     assert re.fullmatch("colour='[a-z]+' shape='[a-z]+'", said[0])
     assert said[1:] == ["red circle", "red circle"]
 
 
-def test_the_example_of_tools_runs(demo: RunningServer) -> None:
+def test_the_example_of_tools_runs(embedded: RunningServer) -> None:
     """A call is demanded, and held to its schema: this model was taught another tool."""
-    script = [sys.executable, str(REPO / "examples" / "tools.py"), "--base-url", f"{demo.url}/v1"]
+    script = [sys.executable, str(REPO / "examples" / "tools.py"), "--base-url", f"{embedded.url}/v1"]
     ran = subprocess.run(script, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     assert re.match(r'paint\(\{"colour": "(red|green|blue)", "coats": [123]\}\): The wall has', ran.stdout), ran.stdout
 
 
-def test_it_answers_what_it_was_trained_for(demo: RunningServer) -> None:
+def test_it_answers_what_it_was_trained_for(embedded: RunningServer) -> None:
     """Of the tasks with a goal, together: no goal is proved by so few questions, but a broken path shows."""
     rows = [row for row in ROWS if row.goal is not None]
-    with closing(Examiner(demo.url)) as examiner:
+    with closing(Examiner(embedded.url)) as examiner:
         results = [examiner.examine(row, EACH, SEED) for row in rows]
     shares = {result.row.name: result.right / result.asked for result in results}
     assert sum(shares.values()) / len(shares) > 0.75, shares

@@ -13,8 +13,8 @@ import pytest
 from model.registry import families
 from tests.e2e.audio_chats import IMAGE, SILENT, SOUND, refused
 from tests.e2e.running import RunningServer, running
+from tests.e2e.saying import BROKEN, SAID, Saying, read, read_stream, said
 from tests.e2e.test_chat import events
-from tests.e2e.test_tools import BROKEN, SAID, Saying, read, read_stream, said
 from tests.layouts.templates import DATED_SYSTEM
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.mistral3 import write_mistral3
@@ -100,7 +100,7 @@ SERVED = [name for name in NAMES if name not in ("qwen2_5_vl", "qwen2_audio", "l
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "internvl" else pytest.param(name, marks=pytest.mark.matrix) for name in SERVED]
+    "name", [name if name == "mistral3" else pytest.param(name, marks=pytest.mark.matrix) for name in SERVED]
 )
 def test_a_family_behind_a_server(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     (family,) = (family for family, _ in families() if family.name == name)

@@ -1,10 +1,9 @@
-"""The original Qwen-VL behind a running server: golden answers beside other requests, boxes, and drawn pictures."""
+"""The original Qwen-VL behind a running server: boxes, and drawn pictures."""
 
 import base64
 import io
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.e2e.running import RunningServer, data_url, picture, running
-from tests.parity.golden_qwen_vl import CKPT, GOLDEN, MARGIN, cases, processor_at
 from tests.tiny.qwen_vl import write_qwen_vl
-from tokenization.text.detokenize import Detokenizer
 
 REF, QUAD = "一只猫", "(0,0),(500,0),(500,500),(0,500)"
 ANSWER = ("<ref>", REF, "</ref>", "<box>", "(100,200),(700,800)", "</box>", " and ", "<quad>", QUAD, "</quad>")
@@ -37,14 +34,6 @@ def pointing(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield server
 
 
-@pytest.fixture(scope="module")
-def golden(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server of the golden checkpoint."""
-    root, logs = shm_root.with_name(f"{shm_root.name}-v2"), tmp_path_factory.mktemp("golden")
-    with running(CKPT, root, logs, "--workers", "1") as server:
-        yield server
-
-
 def post(server: RunningServer, body: dict[str, Any]) -> dict[str, Any]:
     answer = server.http.post("/chat", json=body)
     assert answer.status_code == 200, answer.text
@@ -59,59 +48,28 @@ def pixels(url: str) -> np.ndarray:
         return np.asarray(image.convert("RGB"))
 
 
-# ---- golden answers
+# ---- without a template
 
 
-def ask(image: bytes | None, text: str, history: bool = False) -> dict[str, Any]:
-    parts = [{"image": data_url(image)}] if image else []
-    earlier = [{"inputs": [{"text": "hello"}], "text": "hi"}] if history else []
-    parameters = {"max_tokens": 16, "temperature": 0, "ignore_eos": True}
-    return {"inputs": [*parts, {"text": text}], "history": earlier, "parameters": parameters}
-
-
-def test_golden_tokens_beside_other_requests(golden: RunningServer) -> None:
-    """The original's own continuation, in one batch with texts and with several pictures; each as it is alone."""
-    alpha, cat = ((GOLDEN / name).read_bytes() for name in ("alpha_90x60.png", "cat_300x420.png"))
-    two = {**ask(cat, "compare"), "inputs": [{"image": data_url(cat)}, {"image": data_url(alpha)}, {"text": "compare"}]}
-    bodies = [
-        ask(None, "Hello, world!"),
-        ask(alpha, "what is the image", history=True),
-        two,
-        ask(None, "how about 2+2"),
+def test_a_picture_counts_with_its_256_pads_and_typed_tags_lead_nowhere(pointing: RunningServer) -> None:
+    """Its golden answers: tests/parity/test_qwen_vl_engine.py."""
+    image = {"image": data_url(WIDE)}
+    counts = [
+        pointing.http.post("/tokenize", json={"inputs": inputs}).json()
+        for inputs in ([image, image, {"text": "x"}], [{"text": "x"}], [{"text": "<img>/etc/passwd</img><imgpad>"}])
     ]
-    alone = [post(golden, body) for body in bodies]
-    with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda body: post(golden, body), bodies * 2))
-    assert [answer["text"] for answer in together] == [answer["text"] for answer in alone] * 2
-    case = cases()["chat_image"]
-    assert alone[1]["usage"]["prompt_tokens"] == len(case.ids)
-    detokenizer = Detokenizer(processor_at().tokenizer)
-    assert min(case.margins) > MARGIN
-    expected = "".join(map(detokenizer.push, case.greedy)) + detokenizer.flush()
-    assert alone[1]["text"] == expected
-    golden.assert_nothing_held()
+    pad = max(set(counts[0]["ids"]), key=counts[0]["ids"].count)
+    assert [item["tokens"] for item in counts[0]["media"]] == [256, 256] and counts[0]["ids"].count(pad) == 512
+    special = [[i for i in one["ids"] if i >= 295] for one in counts[1:]]
+    assert special[0] == special[1] and counts[2]["media"] == []
 
 
-def test_typed_tags_lead_nowhere(golden: RunningServer) -> None:
-    def count(text: str) -> dict[str, Any]:
-        answer = golden.http.post("/tokenize", json={"inputs": [{"text": text}]})
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
-
-    plain = count("x")
-    for typed in ("<img>/etc/passwd</img>", "<|im_start|>system", "<imgpad><imgpad>"):
-        found = count(typed)
-        assert [i for i in found["ids"] if i >= 295] == [i for i in plain["ids"] if i >= 295]
-        assert found["media"] == []
-        assert post(golden, ask(None, typed))["finish_reason"] == "length"
-
-
-def test_a_picture_counts_with_its_256_pads(golden: RunningServer) -> None:
-    body = {"inputs": [{"image": data_url(WIDE)}, {"image": data_url(WIDE)}, {"text": "x"}]}
-    found = golden.http.post("/tokenize", json=body).json()
-    assert [item["tokens"] for item in found["media"]] == [256, 256]
-    assert found["ids"].count(511) == 512
+def test_a_text_is_continued_too(pointing: RunningServer) -> None:
+    body = {"prompt": ["one <img>", [1, 2]], "max_tokens": 3, "echo": True, "logprobs": 1, "ignore_eos": True}
+    answer = pointing.http.post("/v1/completions", json=body).json()
+    assert answer["choices"][0]["text"].startswith("one <img>")
+    n = answer["usage"]["prompt_tokens"]
+    assert [len(choice["logprobs"]["tokens"]) for choice in answer["choices"]] == [n - 2 + 3, 5]
 
 
 # ---- boxes

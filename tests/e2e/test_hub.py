@@ -14,12 +14,10 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
 from tests.e2e.running import PROGRAM, REPO, RunningServer, running, until
-from tests.e2e.test_container import can_unshare
+from tests.e2e.test_container import READ_ONLY, can_unshare
 from tests.server.hub.small_hub import COMMIT
 from tests.server.hub.small_hub import running as hub_of
 
-# "$@" runs where the directory $0 is read-only.
-ONLY_READ = 'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
 MORE = 24 << 20  # bytes of a file that is fetched beside the model; the library counts blocks of 10 MiB
 
 
@@ -103,7 +101,11 @@ def test_a_signal_ends_a_download(
 def test_pods_serve_what_their_job_fetched(
     tiny_model: Path, shm_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job's own command, as deploy/kubernetes has it; then a server that may not write there, and asks nobody."""
+    """The job's own command, as deploy/kubernetes has it; then a server that asks nobody, and may write nowhere.
+
+    But in a directory for temporary files, where its URL is, as in the image. Where the checkout lies in /tmp, that is
+    beside it.
+    """
     manifests = yaml.safe_load_all((REPO / "deploy/kubernetes/weights/weights.yaml").read_text(encoding="utf-8"))
     [job] = [one for one in manifests if one["kind"] == "Job"]
     program, *words = job["spec"]["template"]["spec"]["containers"][0]["command"]
@@ -117,8 +119,19 @@ def test_pods_serve_what_their_job_fetched(
         assert done.returncode == 0, done.stderr
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     root = shm_root.with_name(f"{shm_root.name}-fetched")
-    inside = ("unshare", "--mount", "bash", "-c", ONLY_READ, str(home), *PROGRAM)
-    with running(Path("tiny/model"), root, tmp_path / "logs", program=inside) as server:
+    tmp = "/var/tmp" if REPO.is_relative_to("/tmp") else "/tmp"
+    # What the test wrote lies in /tmp, too: it is seen elsewhere.
+    mounts = f'mount --bind "$0" /mnt\nmount -t tmpfs tmpfs {tmp}\nmount -o remount,bind,ro /mnt\nexec "$@"'
+    inside = ("unshare", "--mount", "bash", "-c", READ_ONLY.replace('exec "$@"', mounts), str(home), *PROGRAM)
+    monkeypatch.setenv("HF_HOME", "/mnt")
+    flags = ("--workers", "1", "--url-file", f"{tmp}/pixelferry.url")
+    with running(Path("tiny/model"), root, tmp_path / "logs", *flags, program=inside) as server:
+        assert Path(f"/proc/{server.pid}/root{tmp}/pixelferry.url").read_text() == f"{server.url}\n"
+        mounted = Path(f"/proc/{server.pid}/mountinfo").read_text().splitlines()
+        ours = [line.split() for line in mounted]
+        writable = {words[4] for words in ours if words[5].startswith("rw") and words[4].split("/")[1] in ("", "mnt")}
+        assert not writable, "the machine is read-only"
         assert server.chat({"text": "Hi"}, max_tokens=2).status_code == 200
         [card] = server.http.get("/v1/models").json()["data"]
         assert card["id"] == "tiny/model"
+    assert not root.exists()

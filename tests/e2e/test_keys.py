@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -23,6 +22,7 @@ from server.http.pages import PATHS
 from tests.certificates import write_certificate
 from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer, children_of, until
+from tests.e2e.test_container import healthy
 from tests.server.http.exchanges import bodies
 
 KEYS = ("sk-first-geheim", "sk-second-geheim", "sk-variable-geheim")
@@ -38,26 +38,30 @@ def table() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with keys, cert.pem and key.pem."""
+    """A directory with keys, cert.pem, key.pem and a profile that names them."""
     path = tmp_path_factory.mktemp("secure")
     (path / "keys").write_text("\n".join(KEYS[:2]))
-    write_certificate(path)
+    cert, key = write_certificate(path)
+    (path / "mine.toml").write_text(f'host = "127.0.0.3"\nssl_certfile = "{cert}"\nssl_keyfile = "{key}"\n')
     return path
 
 
 @pytest.fixture(scope="module")
 def secure(start: Start, files: Path) -> Iterator[RunningServer]:
-    """A server that asks for a key and speaks TLS only."""
-    flags = [
-        "--workers", "1", "--root-path", "/llm", "--url-file", str(files / "url"),
-        "--api-key-file", str(files / "keys"),
-        "--ssl-certfile", str(files / "cert.pem"), "--ssl-keyfile", str(files / "key.pem"),
-    ]  # fmt: skip
+    """A server that asks for a key and speaks TLS only, as flags, a profile and the environment tell it."""
+    flags = ["--workers", "1", "--root-path", "/llm", "--api-key-file", str(files / "keys")]
+    url = files / "url"
+    assert not healthy(url)
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PIXELFERRY_API_KEY", KEYS[2])
-            server = stack.enter_context(start(*flags))
+            patch.setenv("PIXELFERRY_URL_FILE", str(url))
+            server = stack.enter_context(start(*flags, "--profile", str(files / "mine.toml")))
         yield server
+        said = url.read_text()
+    assert not url.exists()
+    url.write_text(said)
+    assert not healthy(url)
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +77,9 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def test_the_ready_line_and_the_file_say_https(secure: RunningServer, files: Path) -> None:
-    assert secure.url.startswith("https://127.0.0.1:")
+    assert secure.url.startswith("https://127.0.0.3:")
     assert (files / "url").read_text() == f"{secure.url}\n"
+    assert healthy(files / "url"), "the health check of the image follows it"
 
 
 @pytest.mark.parametrize("prefix", ["", "/llm"])
@@ -142,7 +147,7 @@ def test_a_file_that_changes_is_read_again(client: httpx.Client, files: Path) ->
 
 def test_a_hangup_reads_keys_and_certificate_again(secure: RunningServer, files: Path, tmp_path: Path) -> None:
     """It ended the server at once, and every request that it had."""
-    shown = partial(ssl.get_server_certificate, ("127.0.0.1", int(secure.url.rpartition(":")[2])))
+    shown = partial(ssl.get_server_certificate, ("127.0.0.3", int(secure.url.rpartition(":")[2])))
     before, others = shown(), write_certificate(tmp_path)
     kept = [(files / path.name, (files / path.name).read_bytes()) for path in others]
     try:
@@ -166,8 +171,9 @@ def test_a_hangup_reads_keys_and_certificate_again(secure: RunningServer, files:
 def test_a_key_is_seen_nowhere(secure: RunningServer, client: httpx.Client) -> None:
     client.post("/chat", content=b"{", headers=bearer(KEYS[0]))
     client.get("/v1/models", headers=bearer("geheim-wrong"))
-    time.sleep(0.2)  # what is logged after the answer
-    assert "geheim" not in secure.out + secure.err
+    later = client.get("/health/live/none", headers={"x-request-id": "later-than-those"})
+    until("a later line is there", lambda: "later-than-those" in secure.err)
+    assert later.status_code == 401 and "geheim" not in secure.out + secure.err
     for pid in (secure.pid, *children_of(secure.pid)):
         assert b"geheim" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     for pid in children_of(secure.pid):

@@ -1,39 +1,28 @@
 """The id of an answer finds its line, whatever the answer was; and no line holds what was sent."""
 
-import base64
-import json
 import os
 import re
 import signal
-import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.faults import GREEDY, LONG, SMALL, LongStream, recovered
+from tests.e2e.faults import GREEDY, LONG, LongStream, recovered
 from tests.e2e.running import RunningServer, data_url, picture, until
+from tests.e2e.sent_secrets import JSON, SECRET
 
 ID = re.compile(r"\(request ([0-9a-f]{24})\)")
-SECRET = "pst-4711-hush"
-JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
 def silent(start: Start) -> Iterator[RunningServer]:
     """A server whose good answers leave no line. Its engine may be killed."""
-    with start("--no-access-log", "--max-body-mib", "1", "--max-requests", "2", "--max-seqs", "2") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def talkative(start: Start) -> Iterator[RunningServer]:
-    """A server that says all it can, as JSON. Its engine may be killed."""
-    with start("--log-format", "json", "--log-level", "debug") as server:
+    with start(
+        "--workers", "1", "--no-access-log", "--max-body-mib", "1", "--max-requests", "2", "--max-seqs", "2"
+    ) as server:
         yield server
 
 
@@ -149,94 +138,6 @@ def found(pattern: re.Pattern[str], text: str) -> str:
     match = pattern.search(text)
     assert match, text
     return match[1]
-
-
-def sent_everywhere(server: RunningServer) -> None:
-    """Requests with the secret in every field, header and part of the address; good ones, bad ones and no HTTP."""
-    hidden = base64.b64encode(SECRET.encode()).decode()
-    headers = {"authorization": f"Bearer {SECRET}", "x-api-key": SECRET, "cookie": SECRET, "user-agent": SECRET}
-    headers |= {"x-forwarded-for": SECRET, "x-request-id": f"{SECRET} x", "referer": f"http://{SECRET}/"}
-    with httpx.Client(base_url=server.url, headers=headers, timeout=60) as client:
-        media_everywhere(client, hidden)
-        fields_everywhere(client)
-        for path in (f"/v1/models/{SECRET}", f"/data:image/png;base64,{hidden}", f"/%0a{SECRET}%20/x"):
-            client.get(path)
-            client.post(path, content=SECRET)
-    garbage_everywhere(server)
-
-
-def media_everywhere(client: httpx.Client, hidden: str) -> None:
-    broken = f"data:image/png;base64,{hidden}"
-    for stream in (False, True):
-        for parts in (
-            [{"type": "text", "text": SECRET}, {"type": "image_url", "image_url": {"url": SMALL}}],
-            [{"type": "image_url", "image_url": {"url": broken}}],
-            [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + SECRET * 9000}}],
-            [{"type": "image_url", "image_url": {"url": f"https://{SECRET}/x.png"}}],
-            [{"type": "image_url", "image_url": {"url": f"file:///{SECRET}" + "x" * 5000}}],
-            [{"type": "video_url", "video_url": {"url": broken.replace("image/png", "video/mp4")}}],
-            [{"type": SECRET, SECRET: SECRET}],
-        ):
-            body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 2, "stream": stream, "user": SECRET}
-            client.post("/v1/chat/completions", params={"key": SECRET}, json=body)
-
-
-def fields_everywhere(client: httpx.Client) -> None:
-    message = {"role": "user", "content": "Hi"}
-    wrong: list[Any] = [SECRET, [SECRET], {SECRET: SECRET}]
-    for field in ("model", "temperature", "stop", "logit_bias", "bad_words", "tools", "seed", "stream", SECRET):
-        for value in wrong:
-            client.post("/v1/chat/completions", json={"messages": [message], "max_tokens": 1, field: value})
-    for value in (*wrong, [{"role": SECRET, "content": SECRET}], [{SECRET: SECRET}]):
-        client.post("/v1/chat/completions", json={"messages": value})
-        client.post("/chat", json={"inputs": value})
-        client.post("/tokenize", json=value)
-        client.post("/v1/completions", json={"prompt": value, "max_tokens": 1, "echo": True, "logprobs": 1})
-        client.post("/tokenize", json={"prompt": value})
-        client.post("/detokenize", json={"tokens": value})
-    client.post("/chat", content=f'{{"inputs": "{SECRET}'.encode(), headers=JSON)
-
-
-def garbage_everywhere(server: RunningServer) -> None:
-    host, port = server.url.removeprefix("http://").split(":")
-    for garbage in (f"{SECRET}\r\n\r\n", f"GET /{SECRET} HTTP/1.1\r\n{SECRET}\x00: a\r\n\r\n"):
-        for _ in range(20):
-            with socket.create_connection((host, int(port))) as sock:
-                sock.sendall(garbage.encode())
-                assert sock.recv(100).startswith(b"HTTP/1.1 400 ")
-
-
-def test_nothing_of_what_is_sent_stands_in_a_log(talkative: RunningServer) -> None:
-    """At the level that says most; and every line of every process is an object."""
-    sent_everywhere(talkative)
-    until("the last line", lambda: '"GET /.../x 404"' in talkative.err)
-    whole = talkative.err
-    for hidden in (SECRET, base64.b64encode(SECRET.encode()).decode(), "data:", "base64,", "Bearer", "iVBORw0KGgo"):
-        assert hidden not in whole, hidden
-    told: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
-    assert {line["process"] for line in told} >= {"server"}
-    lines = [line for line in told if line["message"] == "not a valid HTTP request"]
-    assert 1 <= len(lines) <= 10 and all(line["client"].startswith("127.0.0.1:") for line in lines)
-    assert talkative.metric('http_requests_total{method="other",route="malformed",status="400"}') == 40
-
-
-def test_children_log_as_the_server_does(talkative: RunningServer) -> None:
-    """Times are UTC, whatever the zone is."""
-    os.kill(talkative.children("engine")[0], signal.SIGKILL)
-    until("its end is told", lambda: "ended (SIGKILL)" in talkative.err)
-    recovered(talkative)
-    told = [json.loads(line) for line in talkative.err.splitlines()]
-    stamps = [line["time"] for line in told]
-    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", stamp) for stamp in stamps)
-    assert abs(time.mktime(time.strptime(stamps[-1][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone - time.time()) < 60
-
-
-def test_a_child_that_cannot_start_says_so_in_the_same_form(start: Start) -> None:
-    with start("--log-format", "json", "--device", "npu", wait=False) as server:
-        assert server.process.wait(60) == 1
-        told = [json.loads(line) for line in server.err.splitlines()]
-    (critical,) = (line for line in told if line["level"] == "critical")
-    assert critical["process"] == "server" and "npu" in critical["message"], "what its child said, once"
 
 
 def test_good_answers_leave_one_line_and_probes_none(server: RunningServer) -> None:

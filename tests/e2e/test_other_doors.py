@@ -61,16 +61,16 @@ def test_a_count_is_that_of_tokenize(server: RunningServer) -> None:
     assert counted.json() == {"input_tokens": other.json()["count"]}
 
 
-def test_errors_of_every_stage_are_anthropics(server: RunningServer, strict: RunningServer) -> None:
+def test_errors_of_every_stage_are_anthropics(server: RunningServer, small: RunningServer) -> None:
     broken = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
     bad = message(server, messages=[{"role": "user", "content": [WORDS, broken]}])
     refused(bad, 400, "invalid_request_error", "messages[0].content[1]")
     refused(message(server, model="none"), 404, "not_found_error", "model")
     refused(server.http.post(f"{MESSAGES}/batches", json={}), 404, "not_found_error")
     refused(server.http.get(MESSAGES), 405, "invalid_request_error")
-    refused(strict.http.post(MESSAGES, content=b" " * (2 << 20)), 413, "request_too_large")
+    refused(small.http.post(MESSAGES, content=b" " * (2 << 20)), 413, "request_too_large")
     refused(
-        strict.http.post(MESSAGES, content=b"{", headers={"content-type": "application/json"}),
+        small.http.post(MESSAGES, content=b"{", headers={"content-type": "application/json"}),
         400,
         "invalid_request_error",
     )
@@ -155,7 +155,7 @@ def test_a_salt_parts_what_is_kept_of_a_sound(omni: RunningServer) -> None:
     assert found == [0, 1, 0]
 
 
-def test_errors_of_transcriptions(omni: RunningServer, server: RunningServer, strict: RunningServer) -> None:
+def test_errors_of_transcriptions(omni: RunningServer, server: RunningServer, small: RunningServer) -> None:
     def complaint(answer: httpx.Response) -> tuple[int, str | None, str | None]:
         assert "type" not in answer.json()
         error = answer.json()["error"]
@@ -168,7 +168,7 @@ def test_errors_of_transcriptions(omni: RunningServer, server: RunningServer, st
     assert complaint(omni.http.post(FORM, json={"file": "x"})) == (400, None, "unsupported_media_type")
     head = {"content-type": "multipart/form-data; boundary=b"}
     assert complaint(omni.http.post(FORM, content=b"--b\r\nX", headers=head)) == (400, None, "invalid_form")
-    large = strict.http.post(FORM, files={"file": b"x" * (2 << 20)})
+    large = small.http.post(FORM, files={"file": b"x" * (2 << 20)})
     assert complaint(large) == (413, None, "body_too_large")
     page = omni.http.post(FORM, files={"file": WAV}, headers={"origin": "https://a.example"})
     assert complaint(page) == (403, None, "origin_not_allowed")

@@ -4,14 +4,13 @@ import json
 import re
 import signal
 import threading
-import time
 from os import kill
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2e.running import RunningServer, data_url, picture
+from tests.e2e.running import RunningServer, data_url, picture, until
 from tests.e2e.test_chat import events, user
 
 IMAGE = data_url(picture(120, 90))
@@ -115,10 +114,9 @@ def test_a_text_waits_for_no_compiling_and_a_dead_worker_is_asked_again(start: A
         answers: list[httpx.Response] = []
         asked = threading.Thread(target=lambda: answers.append(post(server, response_format=FORMAT)))
         asked.start()
-        time.sleep(0.5)
-        began = time.monotonic()
+        until("it is inside", lambda: server.http.get("/health/ready").json()["requests"] == 1)
         assert server.chat({"text": "Hi"}, max_tokens=2).status_code == 200
-        assert time.monotonic() - began < 5 and not answers
+        assert not answers
         kill(worker, signal.SIGKILL)
         asked.join(60)
         assert answers[0].status_code == 200 and is_pet(answers[0].json()["choices"][0]["message"]["content"])

@@ -1,13 +1,10 @@
-"""Real clips through both routes of a running server, for both families that take them."""
+"""Real clips through both routes of a running server, for two families that take them."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.running import RunningServer, data_url, picture, running, uncached
-from tests.parity.conftest import written
+from tests.e2e.running import RunningServer, data_url, picture, uncached
 from tests.samples.damaged_videos import mjpeg_clip
 from tests.samples.videos import B_FRAMES, make_clip, make_jpeg
 
@@ -16,20 +13,10 @@ FEW = {"min_pixels": 3136, "max_pixels": 28 * 28 * 16}
 QUESTION = "what is in it?"
 
 
-@pytest.fixture(scope="module")
-def newer(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server of the later of the two families."""
-    model = written("qwen2_5_vl", tmp_path_factory.mktemp("qwen2_5_vl"))
-    root = shm_root.with_name(f"{shm_root.name}-video")
-    with running(model, root, tmp_path_factory.mktemp("logs"), "--workers", "1") as server:
-        yield server
-    assert not root.exists()
-
-
-@pytest.fixture(params=["qwen2_vl", "qwen2_5_vl"])
+@pytest.fixture(params=["server", "omni"])
 def viewer(request: pytest.FixtureRequest) -> RunningServer:
-    """A server of each family; that of the first is everybody's."""
-    found: RunningServer = request.getfixturevalue("server" if request.param == "qwen2_vl" else "newer")
+    """A server of each of two families, which are everybody's; tests/e2e/test_layouts.py serves that between them."""
+    found: RunningServer = request.getfixturevalue(request.param)
     return found
 
 

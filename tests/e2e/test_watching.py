@@ -1,11 +1,13 @@
 """What an operator sees of one server: the spans of a request, an engine that is busy, and one that hangs."""
 
+import base64
 import ctypes
 import json
 import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -20,6 +22,7 @@ from tests.e2e.collector import CollectorDouble, collecting
 from tests.e2e.conftest import Start
 from tests.e2e.faults import chat_body
 from tests.e2e.running import RunningServer, data_url, picture, until
+from tests.e2e.sent_secrets import SECRET, sent_everywhere
 from tests.hostile.clients import connected, posted, say
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -35,12 +38,14 @@ def collector() -> Iterator[CollectorDouble]:
 
 @pytest.fixture(scope="module")
 def server(start: Start, collector: CollectorDouble) -> Iterator[RunningServer]:
-    """It has one place, sends spans at once and asks its engine often. Its engine may be killed."""
+    """It has one place, sends spans at once, asks its engine often and says all it can. Its engine may be killed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         patch.setenv("OTEL_SERVICE_NAME", "chats")
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        with start("--max-seqs", "1", "--log-format", "json", *CANARY) as server:
+        with start(
+            "--max-seqs", "1", "--workers", "1", "--log-format", "json", "--log-level", "debug", *CANARY
+        ) as server:
             yield server
 
 
@@ -130,6 +135,20 @@ def test_a_stopped_engine_is_not_ready_until_it_goes_on(server: RunningServer) -
     assert server.children("engine") == [engine] and server.metric('canaries_total{result="late"}') >= 1
 
 
+def test_nothing_of_what_is_sent_stands_in_a_log(server: RunningServer) -> None:
+    """At the level that says most; and every line of every process is an object."""
+    sent_everywhere(server)
+    until("the last line", lambda: '"GET /.../x 404"' in server.err)
+    whole = server.err
+    for hidden in (SECRET, base64.b64encode(SECRET.encode()).decode(), "data:", "base64,", "Bearer", "iVBORw0KGgo"):
+        assert hidden not in whole, hidden
+    told: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
+    assert {line["process"] for line in told} >= {"server"}
+    lines = [line for line in told if line["message"] == "not a valid HTTP request"]
+    assert 1 <= len(lines) <= 10 and all(line["client"].startswith("127.0.0.1:") for line in lines)
+    assert server.metric('http_requests_total{method="other",route="malformed",status="400"}') == 40
+
+
 def stop_one_thread(tid: int) -> None:
     """As a debugger does: the others go on, so that the process still pulses."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -158,3 +177,8 @@ def test_where_a_hung_engine_hangs_is_in_the_log_before_it_is_replaced(server: R
     assert "in serve" in hang["stacks"] and "shm/pulse.py" in hang["stacks"]
     assert server.metric('child_hangs_total{role="engine"}') == 1
     assert server.chat({"text": "Hi"}, max_tokens=2).status_code == 200
+    assert any("ended (SIGKILL)" in one["message"] for one in records(server))
+    stamps = [one["time"] for one in records(server)]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", stamp) for stamp in stamps)
+    # UTC, whatever the zone is.
+    assert abs(time.mktime(time.strptime(stamps[-1][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone - time.time()) < 600

@@ -13,11 +13,11 @@ from tests.e2e.faults import GREEDY
 from tests.e2e.running import RunningServer, until
 from tests.hostile.clients import connected, head
 from tests.hostile.conftest import Held
-from tests.hostile.measure import FULL, SHORT, Attack, Scale
+from tests.hostile.measure import COUNTED, FULL, Attack, Scale
 from tests.hostile.posting import ATTACKERS, MIB, SERVER_BYTES, posting, stops, until_over, words
 
 SCALES = [
-    pytest.param(SHORT, marks=pytest.mark.faults, id="short"),
+    pytest.param(COUNTED, marks=pytest.mark.faults, id="short"),
     pytest.param(FULL, marks=pytest.mark.long, id="full"),
 ]
 PROMPTS = 64
@@ -40,12 +40,19 @@ BODIES: dict[str, tuple[Callable[[], bytes], int, int]] = {  # the body, its sta
 }
 
 
+@pytest.fixture(scope="module")
+def asked(start: Start) -> Iterator[RunningServer]:
+    with start("--workers", "1") as server:
+        yield server
+
+
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_that_asks_for_much_keeps_nobody_waiting(start: Start, held: Held, name: str, scale: Scale) -> None:
+def test_a_body_that_asks_for_much_keeps_nobody_waiting(
+    asked: RunningServer, held: Held, name: str, scale: Scale
+) -> None:
     body, status, n = BODIES[name]
-    with start() as server:
-        held(server, posting(name, "/v1/completions", body, status, n=n), scale)
+    held(asked, posting(name, "/v1/completions", body, status, n=n), scale)
 
 
 def padded() -> bytes:
@@ -79,5 +86,5 @@ def padding(server: RunningServer, killed: set[int]) -> Iterator[None]:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_row_8_bodies_of_padding_leave_room_for_others(start: Start, held: Held, scale: Scale) -> None:
-    with start("--max-seqs", str(PADDED + 8)) as server:  # their places are not what this is about
+    with start("--workers", "1", "--max-seqs", str(PADDED + 8)) as server:  # their places are not what this is about
         held(server, Attack(name="row 8 padding", go=padding, memory_bytes=SERVER_BYTES + 3 * 64 * MIB), scale)

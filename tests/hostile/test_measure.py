@@ -4,8 +4,6 @@ import os
 from contextlib import nullcontext
 from typing import Any
 
-import pytest
-
 from tests.hostile.measure import Attack, Report, Seen, beyond, judged, memory_peak, pss_bytes, quantile
 
 ATTACK = Attack(name="row 0", go=lambda server, killed: nullcontext(), memory_bytes=1 << 20)
@@ -19,9 +17,9 @@ def seen(**changed: Any) -> Seen:
     return Seen(**(good | changed))
 
 
-@pytest.mark.parametrize(
-    ("changed", "problem"),
-    [
+def test_what_an_attack_may_spoil() -> None:
+    wrong = {}
+    rows: list[tuple[dict[str, Any], str | None]] = [
         ({}, None),
         ({"chats": [(200, 0.1)] * 98 + [(200, 2.2)] * 2}, "p99 of a chat is 2.20 s, and 0.10 s"),
         ({"chats": [(200, 0.1)] * 99 + [(500, 0.1)]}, "1 chats of the second client got 500"),
@@ -30,11 +28,22 @@ def seen(**changed: Any) -> Seen:
         ({"health": [(200, 0.01), (200, 0.26), (200, 0.26)]}, "the p99 of /health/live is 0.260 s"),
         ({"health": [(503, 0.01)]}, "/health/live did not always answer 200"),
         ({"peak_bytes": 2 << 20}, "held 2 MiB, more than 1"),
-    ],
-)
-def test_what_an_attack_may_spoil(changed: dict[str, Any], problem: str | None) -> None:
-    problems = judged(seen(), seen(**changed), ATTACK)
-    assert problems == [] if problem is None else any(problem in found for found in problems)
+        ({"block_seconds": 0.26}, "the loop was blocked for 0.260 s of processor time"),
+    ]
+    for changed, problem in rows:
+        problems = judged(seen(), seen(**changed), ATTACK)
+        if not (problems == [] if problem is None else any(problem in found for found in problems)):
+            wrong[str(changed)] = problems
+    assert not wrong
+
+
+def test_a_busy_machine_is_no_problem_where_the_clock_is_no_judge() -> None:
+    """Whoever has no answer, and a loop that computes for long, are one all the same."""
+    slow = seen(chats=[(200, 30.0)] * 9 + [(200, 59.0)], health=[(200, 9.0)] * 9)
+    attack = Attack(name="row 2", go=ATTACK.go, memory_bytes=1 << 20, late=2.0)
+    assert judged(seen(), slow, attack, clock=False) == [] != judged(seen(), slow, attack)
+    bad = seen(chats=[(200, 0.1), (0, 60.0)], health=[(503, 0.1)], peak_bytes=2 << 20, block_seconds=1.0)
+    assert len(judged(seen(), bad, attack, clock=False)) == 4
 
 
 def test_a_status_that_a_row_allows_is_no_problem_and_not_in_the_p99() -> None:
