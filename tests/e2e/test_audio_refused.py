@@ -107,7 +107,7 @@ def opus_silence(seconds: int) -> bytes:
         io.BytesIO(encode_sound(rows, rate=8000, codec="libopus", container="ogg", options=options)),
         io.BytesIO(),
     )
-    with av.open(short) as source, av.open(sink, "w", format="ogg") as output:
+    with av.open(short, "r") as source, av.open(sink, "w", format="ogg") as output:
         stream = output.add_stream_from_template(source.streams.audio[0])
         silent = bytes(list(source.demux(audio=0))[5])
         for i in range(round(seconds / 0.06)):
