@@ -98,13 +98,13 @@ class Server:
         return names
 
     def cancel(self, request_id: str) -> None:
-        """Returns when the worker has read it."""
+        """Returns when the worker has noted it: it reads what follows only then."""
         self.channel.send(Cancel(request_id=request_id))
+        self.channel.send(Leases(request_id="nobody", names=()))
         deadline = time.monotonic() + 60
         while any(fcntl.ioctl(self.raw, termios.TIOCOUTQ, bytes(4))):  # bytes on their way
             assert time.monotonic() < deadline, "the worker does not read"
             time.sleep(0.001)
-        time.sleep(0.2)  # and has noted what it read
 
     def finish(self, request_id: str) -> None:
         self.pool.retire(request_id)

@@ -168,7 +168,6 @@ def test_whatever_the_compiler_does_ends_its_own_process_alone(one: Compiler, mo
             held.append(bytearray(1 << 20))
 
     monkeypatch.setattr(compiling, "COMPILE_SECONDS", 1)
-    monkeypatch.setattr(compiling, "WALL_SECONDS", 2.0)
     monkeypatch.setattr(compiling, "COMPILE_BYTES", 64 << 20)
     ends: dict[str, tuple[Callable[[], object], str]] = {
         "aborts": (os.abort, "memory"), "hangs": (endless, "more than"),
@@ -178,6 +177,8 @@ def test_whatever_the_compiler_does_ends_its_own_process_alone(one: Compiler, mo
     for name, (do, said) in ends.items():
         with monkeypatch.context() as patch:
             patch.setattr(compiling, "compiled", hostile(do))
+            if name == "sleeps":  # the others' time by the clock is the machine's
+                patch.setattr(compiling, "WALL_SECONDS", 2.0)
             assert said in one.refusal("regex", "a"), name
     assert one.run("regex", "a")
 
@@ -199,14 +200,14 @@ def test_who_leaves_ends_the_compiling(one: Compiler, monkeypatch: pytest.Monkey
     began = time.monotonic()
     with pytest.raises(Cancelled):
         one.run("regex", "a", leave)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50
     with pytest.raises(ProcessLookupError):  # nobody is left behind
         os.kill(born[0], 0)
 
 
 def test_a_high_limit_of_descriptors_costs_nothing(one: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel before 5.9 closes a range one by one: here as if the limit were endless."""
-    monkeypatch.setattr(compiling, "WALL_SECONDS", 5.0)
+    monkeypatch.setattr(compiling, "WALL_SECONDS", 50.0)
     monkeypatch.setattr(os, "closerange", lambda low, high: time.sleep(60))
     assert one.run("regex", "a")
 
