@@ -13,7 +13,7 @@ from tests.e2e.running import RunningServer, running
 from tests.pages.canned import canned as canned
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 Open = Callable[..., AbstractContextManager[Any]]
 
 

@@ -1,10 +1,12 @@
 """What the tests on the real torch_npu share: they run in an environment of tests/npu/install.py alone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 import torch
 
+from tests.npu.wheel.launches import OfFamily, run_family
 from tests.npu.wheel.twins import open_npu
 
 
@@ -12,6 +14,13 @@ from tests.npu.wheel.twins import open_npu
 def npu() -> torch.device:
     """The stub's NPU, opened as the engine opens one."""
     return open_npu()
+
+
+@pytest.fixture(scope="session")
+def of_family(npu: torch.device, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], OfFamily]:
+    """What a family said, and what it launched; it runs once."""
+    root = tmp_path_factory.mktemp("families")
+    return cache(lambda name: run_family(npu, root, name))
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, e
 from tests.npu.aten import dtypes_given
 from tests.npu.stub.counts import counted, launches
 from tests.npu.wheel.families import FAMILIES, requests_for
-from tests.npu.wheel.twins import BLOCK, load_on, open_npu, run_on
+from tests.npu.wheel.twins import BLOCK, Said, load_on, open_npu, run_on
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tokenization.chat.grammar import CompiledGrammar
 
+CHUNK = 13  # tokens of a step
 GOLDEN = Path(__file__).with_name("launches.json")
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0, seed=0)
 TOP_P = msgspec.structs.replace(GREEDY, temperature=0.8, top_p=0.9, top_k=50)
@@ -89,16 +91,23 @@ def count_layer(npu: torch.device, root: Path, *, hidden: int) -> Counter[str]:
     return found[1] - found[0]
 
 
-def count_families(npu: torch.device, root: Path) -> dict[str, Counter[str]]:
-    """All requests of each family, from the first step to the last: everything that the stub counted."""
-    found = {}
-    for name, family in FAMILIES.items():
-        path = family.write(root / name)
-        model = load_on(path, npu, torch.bfloat16)
-        with counted() as counts:
-            run_on(model, path, root, requests_for(family), tokens=13)
-        found[name] = counts
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfFamily:
+    """All requests of a family, from the first step to the last."""
+
+    path: Path  # of its checkpoint
+    said: Said
+    counts: Counter[str]  # everything that the stub counted
+
+
+def run_family(npu: torch.device, root: Path, name: str) -> OfFamily:
+    """A batch of decodes and of chunks, some of which end inside a medium; each step is launched."""
+    family = FAMILIES[name]
+    path = family.write(root / name)
+    model = load_on(path, npu, torch.bfloat16)
+    with counted() as counts:
+        said = run_on(model, path, root / f"{name}-shm", requests_for(family), tokens=CHUNK)
+    return OfFamily(path=path, said=said, counts=counts)
 
 
 def dtypes_of_forms(npu: torch.device, root: Path) -> tuple[Counter[str], list[tuple[str, frozenset[torch.dtype]]]]:
@@ -148,5 +157,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         kept = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
         npu, root = open_npu(), Path(folder)
-        kept[pair()] = recorded(count_steps(npu, root), count_families(npu, root))
+        families = {name: run_family(npu, root, name).counts for name in FAMILIES}
+        kept[pair()] = recorded(count_steps(npu, root), families)
     GOLDEN.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")

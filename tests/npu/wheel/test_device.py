@@ -50,15 +50,13 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-def test_an_atlas_a3_runs() -> None:
-    """The engine's steps, with the launches of an A2."""
-    assert json.loads(_said(STEPS, NPU_STUB_SOC="Ascend910_9391")) == golden()["steps"]
+@pytest.mark.parametrize(("chip", "driver"), [("Ascend910_9391", "24.1.0"), ("Ascend910B3", "26.0.0")])
+def test_other_chips_and_drivers_run(chip: str, driver: str) -> None:
+    """The engine's steps, with the launches of an A2 and of the stub's driver: of an A3, too.
 
-
-@pytest.mark.parametrize("driver", ["24.1.0", "26.0.0"])
-def test_other_drivers_run(driver: str) -> None:
-    """Below 25.0 and 25.5, from where on copies and pinned memory are asked for in another way, and from 26.0 on."""
-    assert json.loads(_said(STEPS, NPU_STUB_DRIVER=driver)) == golden()["steps"]
+    Below 25.0 and 25.5, from where on copies and pinned memory are asked for in another way, and from 26.0 on.
+    """
+    assert json.loads(_said(STEPS, NPU_STUB_SOC=chip, NPU_STUB_DRIVER=driver)) == golden()["steps"]
 
 
 def test_another_npu_is_refused() -> None:

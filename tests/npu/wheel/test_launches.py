@@ -1,6 +1,7 @@
 """What is launched, copied and waited for, counted by the stub: no more than before, and nothing forbidden."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from tests.npu.pairs import REPO
 from tests.npu.stub.counts import launches
 from tests.npu.wheel import launches as measured
+from tests.npu.wheel.families import FAMILIES
 
 pytestmark = pytest.mark.npu
 
@@ -47,8 +49,8 @@ def steps(npu: torch.device, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.fixture(scope="module")
-def families(npu: torch.device, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counter[str]]:
-    return measured.count_families(npu, tmp_path_factory.mktemp("families"))
+def families(of_family: Callable[[str], measured.OfFamily]) -> dict[str, Counter[str]]:
+    return {name: of_family(name).counts for name in FAMILIES}
 
 
 def test_the_golden_list(steps: dict[str, Counter[str]], families: dict[str, Counter[str]]) -> None:

@@ -1,6 +1,6 @@
 """Every family through the engine: what the stub's NPU gives is what ring 0 gives, bit for bit, with graphs or not."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from model.net.multimodal import MultimodalLM
 from tests.npu.wheel.families import FAMILIES, GREEDY, requests_for, several_media
+from tests.npu.wheel.launches import CHUNK, OfFamily
 from tests.npu.wheel.twins import Request, assert_twins, load_on, run_on
 
 pytestmark = pytest.mark.npu
@@ -17,17 +18,17 @@ Grid = tuple[int, int, int]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_family(name: str, npu: torch.device, tmp_path: Path) -> None:
+def test_a_family(name: str, npu: torch.device, of_family: Callable[[str], OfFamily], tmp_path: Path) -> None:
     """A batch of decodes and of chunks, some of which end inside a medium."""
-    family = FAMILIES[name]
-    path = family.write(tmp_path / "checkpoint")
-    ways = {"npu": (npu, False), "graphs": (npu, True), "cpu": (torch.device("cpu"), False)}
-    launched, replayed, ring0 = (
+    path, launched = of_family(name).path, of_family(name).said
+    ways = {"graphs": (npu, True), "cpu": (torch.device("cpu"), False)}
+    replayed, ring0 = (
         run_on(
-            load_on(path, device, torch.bfloat16), path, tmp_path / way, requests_for(family), tokens=13, graphs=graphs
+            load_on(path, device, torch.bfloat16), path, tmp_path / way, requests_for(FAMILIES[name]),
+            tokens=CHUNK, graphs=graphs,
         )
         for way, (device, graphs) in ways.items()
-    )
+    )  # fmt: skip
     assert launched.cut_media > 0 and launched.mixed > 0
     assert_twins(launched, ring0)
     assert_twins(replayed, ring0)
