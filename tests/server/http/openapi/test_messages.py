@@ -9,7 +9,6 @@ from starlette.types import Scope
 
 from server.http.errors import STATUS, body_of, in_dialect
 from server.http.openapi import messages as told
-from server.http.openapi.document import openapi_document
 from server.http.openapi.failures import ANTHROPIC_ERRORS, FAILURES
 from server.http.routes.messages import CHOICES, message_usage, read_counted, read_messages
 from server.request_context import RequestContext
@@ -17,6 +16,7 @@ from server.requests.answer import Delta
 from server.requests.refusal import Refusal, RefusalKind
 from server.requests.sampling import SamplingRequest
 from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, answered, collected
+from tests.server.http.openapi.shared import document
 from tests.server.http.routes.test_messages import events, serializer
 from tests.tables import each_of
 from tokenization.chat import blocks
@@ -54,7 +54,7 @@ def test_an_error_has_anthropics_form(kind: RefusalKind) -> None:
     scope: Scope = {"path": "/v1/messages", "state": {"context": RequestContext("r1")}}
     body = in_dialect(body_of(Refusal(kind, "why", code=code), "r1"), status, scope)
     ANTHROPIC_ERRORS[status].model_validate(body)
-    paths = openapi_document("1")["paths"]
+    paths = document()["paths"]
     for path in ("/v1/messages", "/v1/messages/count_tokens"):
         assert paths[path]["post"]["responses"]["429"]["content"]["application/json"]["schema"] == {
             "$ref": "#/components/schemas/AnthropicError429"
