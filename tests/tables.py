@@ -1,5 +1,6 @@
 """A table of entries that one test goes through, and fails with the name of each entry that is wrong."""
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-Test = Callable[..., None]
+Test = Callable[..., Any]
 
 
 def each_of(names: str | Sequence[str], entries: Iterable[Any], ids: Any = ()) -> Callable[[Test], Test]:
@@ -34,7 +35,9 @@ def each_of(names: str | Sequence[str], entries: Iterable[Any], ids: Any = ()) -
                 with ExitStack() as stack:
                     own = dict(_own(fixtures, number, stack))
                     try:
-                        test(**own, **dict(zip(told, values, strict=True)))
+                        turn: Any = test(**own, **dict(zip(told, values, strict=True)))
+                        if inspect.iscoroutine(turn):
+                            asyncio.run(turn)
                     except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - told below, with all others
                         wrong[f"{number}: {called(number)}"] = error
             why = "\n\n".join(f"{name}\n    {type(error).__name__}: {error}" for name, error in wrong.items())

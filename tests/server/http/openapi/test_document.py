@@ -14,7 +14,7 @@ from starlette.responses import Response
 from server.http.app import create_app, create_waiting_app
 from server.http.health import DownloadProgress
 from server.http.middleware.keys import ApiKeys, digest_of
-from server.http.openapi.document import ROUTES, openapi_document
+from server.http.openapi.document import ROUTES
 from server.http.pages import PATHS
 from server.http.routes.chat_completions import read_openai
 from server.http.routes.completions import read_completions
@@ -27,9 +27,10 @@ from server.metrics import Metrics
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import behind_guard, bodies
 from tests.server.http.openapi.readers import asked_by
+from tests.server.http.openapi.shared import document
 from tests.server.scenario import Play
+from tests.tables import each_of
 
-DOCUMENT = openapi_document("1.2.3")
 # By route: what reads its body. A new route with a body stands here, or a test fails.
 READERS: dict[str, Any] = {
     "/chat": read_native,
@@ -53,7 +54,7 @@ def operations(app: Starlette) -> set[tuple[str, str]]:
 
 
 def described() -> set[tuple[str, str]]:
-    return {(method, path) for path, item in DOCUMENT["paths"].items() for method in item}
+    return {(method, path) for path, item in document()["paths"].items() for method in item}
 
 
 def test_every_route_stands_in_the_document() -> None:
@@ -68,7 +69,7 @@ def test_a_route_that_is_not_described_is_seen() -> None:
 
 def test_every_route_with_a_body_has_its_reader_here() -> None:
     assert READERS.keys() | FORMS == {
-        path for path, item in DOCUMENT["paths"].items() if "requestBody" in item.get("post", {})
+        path for path, item in document()["paths"].items() if "requestBody" in item.get("post", {})
     }
 
 
@@ -83,15 +84,15 @@ def refused_on(path: str) -> set[str]:
 
 def fields_of(path: str) -> set[str]:
     """Of all forms of the body of a route."""
-    schema = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    schema = document()["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
     found: set[str] = set()
     for form in schema.get("anyOf", [schema]):
         if "$ref" in form:
-            found |= DOCUMENT["components"]["schemas"][form["$ref"].rpartition("/")[2]]["properties"].keys()
+            found |= document()["components"]["schemas"][form["$ref"].rpartition("/")[2]]["properties"].keys()
     return found
 
 
-@pytest.mark.parametrize("path", READERS)
+@each_of("path", READERS)
 def test_every_field_that_a_reader_takes_stands_in_the_document(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = [dict(route.examples) for route in ROUTES if route.path == path]
     asked = asked_by(READERS[path], list(examples[0].values()), monkeypatch)
@@ -101,7 +102,7 @@ def test_every_field_that_a_reader_takes_stands_in_the_document(path: str, monke
 
 def test_the_native_form_has_exactly_its_keys() -> None:
     assert fields_of("/chat") == KEYS
-    assert DOCUMENT["components"]["schemas"]["NativeParameters"]["properties"].keys() == PARAMETERS
+    assert document()["components"]["schemas"]["NativeParameters"]["properties"].keys() == PARAMETERS
 
 
 def test_what_of_vllms_is_honoured_on_responses_stands_in_the_document() -> None:
@@ -109,7 +110,7 @@ def test_what_of_vllms_is_honoured_on_responses_stands_in_the_document() -> None
     assert honoured <= fields_of("/v1/responses")
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@each_of("path", ["/v1/chat/completions", "/v1/completions"])
 def test_what_of_vllms_is_honoured_stands_in_the_document(path: str) -> None:
     fields = FIELDS if "chat" in path else COMPLETION_FIELDS
     of_chats = {"messages", "max_completion_tokens", "mm_processor_kwargs", "add_generation_prompt"}
@@ -131,16 +132,16 @@ def test_every_field_says_what_it_is() -> None:
             "CountMessageTokens",
             "CreateTranscription",
         )
-        for name, field in DOCUMENT["components"]["schemas"][form]["properties"].items()
+        for name, field in document()["components"]["schemas"][form]["properties"].items()
         if "description" not in field and name not in ("messages", "top_logprobs")
     ]
     assert silent == []
 
 
 def test_references_lead_somewhere() -> None:
-    text = json.dumps(DOCUMENT)
+    text = json.dumps(document())
     found = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
-    assert found <= DOCUMENT["components"]["schemas"].keys() and len(found) > 50
+    assert found <= document()["components"]["schemas"].keys() and len(found) > 50
     assert "422" not in text and "HTTPValidationError" not in text
 
 
@@ -154,7 +155,7 @@ def test_the_document_asks_for_a_key_and_the_page_does_not(play: Play) -> None:
         async with client_of(create_app(scene.service, bodies(), version="1.2.3", keys=keys)) as client:
             assert (await client.get("/openapi.json")).status_code == 401
             answer = await client.get("/openapi.json", headers={"authorization": "Bearer k"})
-            assert answer.json() == DOCUMENT and answer.headers["content-type"] == "application/json"
+            assert answer.json() == document() and answer.headers["content-type"] == "application/json"
             page = await client.get("/docs")
             assert page.status_code == 200 and "1.2.3" not in page.text and "/chat" not in page.text
 
@@ -175,7 +176,7 @@ def test_it_is_there_while_a_model_is_downloaded(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         app = create_waiting_app(DownloadProgress(), Metrics("tiny", "1"), bodies(), "1.2.3")
         async with client_of(app) as client:
-            assert (await client.get("/openapi.json")).json() == DOCUMENT
+            assert (await client.get("/openapi.json")).json() == document()
             assert (await client.get("/docs")).status_code == 200
 
     play(scenario)

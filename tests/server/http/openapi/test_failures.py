@@ -9,12 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from server.http.errors import STATUS, body_of
-from server.http.openapi.document import openapi_document
 from server.http.openapi.failures import ERROR_TYPES, FAILURES, UNANSWERED
 from server.metrics import FAULTS, REFUSALS
 from server.requests.refusal import Refusal, RefusalKind
 from tests.architecture.laws import sources
 from tests.e2e.running import REPO
+from tests.server.http.openapi.shared import document
+from tests.tables import each_of
 
 # Where functions of server/requests/refusal.py take the code, by their names, which are those of kinds.
 PLACES = {
@@ -24,11 +25,11 @@ PLACES = {
 
 
 def test_every_code_of_the_metrics_stands_in_the_document() -> None:
-    document = openapi_document("1")
+    told = document()
     answered = {code for _, codes in FAILURES.values() for code in codes}
     assert {*FAULTS, *REFUSALS} - answered - UNANSWERED.keys() == set()
     assert not answered & UNANSWERED.keys()
-    schemas = document["components"]["schemas"]
+    schemas = told["components"]["schemas"]
     written = {
         code
         for status in FAILURES
@@ -36,7 +37,7 @@ def test_every_code_of_the_metrics_stands_in_the_document() -> None:
         or [schemas[f"Detail{status}"]["properties"]["code"].get("const")]
     }
     assert {*FAULTS, *REFUSALS} - UNANSWERED.keys() <= written
-    assert all(f"`{code}`" in json.dumps(document) for code in UNANSWERED)
+    assert all(f"`{code}`" in json.dumps(told) for code in UNANSWERED)
 
 
 def codes_in_the_source() -> Iterator[tuple[str, str, int]]:
@@ -63,7 +64,7 @@ def test_every_status_of_an_error_is_there() -> None:
     assert {*STATUS.values(), 405} == FAILURES.keys() == ERROR_TYPES.keys()
 
 
-@pytest.mark.parametrize("kind", STATUS)
+@each_of("kind", STATUS)
 def test_an_error_has_the_form_that_the_document_tells(kind: RefusalKind) -> None:
     status = STATUS[kind]
     code = next(iter(FAILURES[status][1])) or None
