@@ -77,6 +77,7 @@ async def has_slept(router: Any, task: "asyncio.Task[Any]", times: int) -> None:
 
     async def wait() -> None:
         while len(router.slept) < times and not task.done():
+            assert router.n_chosen < TOO_OFTEN, "it never sleeps"
             await asyncio.sleep(0.005)
 
     await asyncio.wait_for(wait(), PATIENCE)

@@ -41,7 +41,7 @@ class _AfterTorchNpu(importlib.abc.MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 walk = os.walk
-                os.walk = _elsewhere  # it looks for CANN's version in all of the working directory, for seconds
+                os.walk = _elsewhere  # type: ignore[assignment]  # else it looks for CANN in all of the working directory
                 try:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")  # its own, which are errors under our tests
