@@ -59,47 +59,55 @@ def facts_of(model: str) -> dict[str, Any]:
     return found
 
 
-def write_layout(layout: Layout, path: Path) -> Path:
-    """A complete directory, with random weights that are the same for all layouts of one model."""
-    write_published(layout.model, path)
+def write_layout(layout: Layout, path: Path, *, weights: bool = True) -> Path:
+    """A complete directory, with random weights that are the same for all layouts of one model.
+
+    weights: False leaves them out, for whoever reads the other files alone.
+    """
+    write_published(layout.model, path, weights=weights and layout.saved_by == HUB)
     if layout.saved_by == HUB:
         return path
     saved = json.loads((RESAVED / layout.saved_by / f"{layout.model}.json").read_text(encoding="utf-8"))
-    tensors = hub_tensors(path)
+    tensors = hub_tensors(path) if weights else {}
     for file in path.iterdir():
         if file.name != "tokenizer.json":
             file.unlink()
     for name, content in saved["files"].items():
         _write(path / name, content)
-    write_shards(path, {name: tensors[name] for name in saved["tensors"]}, 1)
+    if weights:
+        write_shards(path, {name: tensors[name] for name in saved["tensors"]}, 1)
     return path
 
 
-def write_published(model: str, path: Path) -> Path:
-    """The directory as it lies on the hub."""
+def write_published(model: str, path: Path, *, weights: bool = True) -> Path:
+    """The directory as it lies on the hub. weights: False leaves them out."""
     facts = facts_of(model)
     path.mkdir(parents=True, exist_ok=True)
     if model == marked_pieces.MODEL:
         marked_pieces.write_pieces_published(facts["files"], path)
-        write_shards(path, hub_tensors(path), facts["weights"]["shards"])
-        return path
-    if model == specials_first.MODEL:
+    elif model == specials_first.MODEL:
         specials_first.write_specials_first(facts["files"], path)
-        write_shards(path, hub_tensors(path), MOST_SHARDS)
-        return path
-    config = facts["files"]["tokenizer_config.json"]
+    else:
+        _write_files(facts["files"], path)
+    if weights:
+        shards = MOST_SHARDS if model == specials_first.MODEL else min(facts["weights"]["shards"], MOST_SHARDS)
+        write_shards(path, hub_tensors(path), shards)
+    if "Omni" in model:
+        torch.save({}, path / "spk_dict.pt")  # the voices of what speaks; some releases do not load without the file
+    return path
+
+
+def _write_files(files: Mapping[str, Any], path: Path) -> None:
+    """Of most models: a byte-level vocabulary or one of pieces, the added tokens behind it, and the other files."""
+    config = files["tokenizer_config.json"]
     added = config["added_tokens_decoder"]
     pieces = config["tokenizer_class"] == "LlamaTokenizer"
     tokenizer = tiny_tokenizer(added, pieces=pieces)
     tokenizer.save(str(path / "tokenizer.json"))
     if not pieces:
         tokenizer.model.save(str(path))  # vocab.json and merges.txt
-    for name, content in facts["files"].items():
+    for name, content in files.items():
         _write(path / name, _tiny(name, content, first_added(added)))
-    write_shards(path, hub_tensors(path), min(facts["weights"]["shards"], MOST_SHARDS))
-    if "Omni" in model:
-        torch.save({}, path / "spk_dict.pt")  # the voices of what speaks; some releases do not load without the file
-    return path
 
 
 def tiny_tokenizer(added: Mapping[str, Mapping[str, Any]], *, pieces: bool) -> Tokenizer:

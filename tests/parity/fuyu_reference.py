@@ -1,28 +1,31 @@
 """Fuyu's processor as transformers has it, made to work without torchvision."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from transformers import FuyuProcessor
-from transformers.models.fuyu.image_processing_pil_fuyu import FuyuImageProcessorPil
-from transformers.tokenization_utils_tokenizers import TokenizersBackend
 
-
-class _Pictures(FuyuImageProcessorPil):  # type: ignore[misc]
-    """Its own patchify_image takes arrays, and is given tensors."""
-
-    def patchify_image(self, image: Any, patch_size: Any = None) -> torch.Tensor:
-        return torch.as_tensor(super().patchify_image(np.asarray(image), patch_size))
+from tests.parity.theirs import transformers
 
 
 def load_processor(path: Path) -> Any:
     """The processor of the directory `path`."""
-    tokenizer: Any = TokenizersBackend.from_pretrained(str(path))
-    pictures: Any = _Pictures.from_pretrained(str(path))
-    return FuyuProcessor(image_processor=pictures, tokenizer=tokenizer)
+    tokenizer = transformers.TokenizersBackend.from_pretrained(str(path))
+    return transformers.FuyuProcessor(image_processor=_pictures().from_pretrained(str(path)), tokenizer=tokenizer)
+
+
+@cache
+def _pictures() -> Any:
+    """Its class, whose own patchify_image takes arrays, and is given tensors."""
+
+    class Pictures(transformers.FuyuImageProcessorPil):  # type: ignore[misc]
+        def patchify_image(self, image: Any, patch_size: Any = None) -> torch.Tensor:
+            return torch.as_tensor(super().patchify_image(np.asarray(image), patch_size))
+
+    return Pictures
 
 
 def their_prompt(processor: Any, text: str, image: Image.Image) -> tuple[list[int], torch.Tensor]:

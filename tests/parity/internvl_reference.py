@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import AutoTokenizer
-from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
-from transformers.models.internvl.processing_internvl import InternVLProcessor
 
 from configs.checkpoint import Checkpoint
 from tests.parity.harness import Layouts, Sample
+from tests.parity.theirs import transformers
 from tests.tiny.internvl import MEAN, STD, TILE
 
 IMAGE, VIDEO = "<IMG_CONTEXT>", "<video>"
@@ -32,11 +30,11 @@ class TheirProcessor:
 
     def __init__(self, path: Path, template: str | None = None) -> None:
         """template: instead of the directory's own, with `<video>` in the place of a video."""
-        self.tokenizer = AutoTokenizer.from_pretrained(str(path))
-        self.images = GotOcr2ImageProcessorPil.from_pretrained(str(path))
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(str(path))
+        self.images = transformers.GotOcr2ImageProcessorPil.from_pretrained(str(path))
         stored = json.loads((path / "chat_template.json").read_text())["chat_template"]
         self._template = stored if template is None else template
-        self._own: Any = object.__new__(InternVLProcessor)  # its functions of text alone are called
+        self._own: Any = object.__new__(transformers.InternVLProcessor)  # its functions of text alone are called
         self._own.start_image_token, self._own.image_token, self._own.end_image_token = "<img>", IMAGE, "</img>"
         self._own.image_seq_length = json.loads((path / "processor_config.json").read_text())["image_seq_length"]
 

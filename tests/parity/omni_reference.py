@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
-from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import Qwen2_5OmniProcessor
 
 from model.families.qwen2.audio_features import audio_tokens
+from tests.parity.theirs import transformers
 from tests.tiny.qwen2_5_omni import TEMPLATE
 from tokenization.media.video_plan import VideoPlan
 from tokenization.processor import Measure
@@ -23,8 +22,8 @@ Part = str | list[Measure]  # words, or a medium's tracks
 
 def load_processor(path: Path) -> Any:
     """The processor without its parts that read media."""
-    found = Qwen2_5OmniProcessor.__new__(Qwen2_5OmniProcessor)
-    found.tokenizer = AutoTokenizer.from_pretrained(str(path))
+    found = transformers.Qwen2_5OmniProcessor.__new__(transformers.Qwen2_5OmniProcessor)
+    found.tokenizer = transformers.AutoTokenizer.from_pretrained(str(path))
     found.image_processor = found.video_processor = SimpleNamespace(merge_size=2)
     for name in ("image", "video", "audio"):
         setattr(found, f"{name}_token", f"<|{name.upper()}|>")
@@ -34,9 +33,9 @@ def load_processor(path: Path) -> Any:
 
 def load_thinker(path: Path) -> Any:
     """The model without weights, which its rope index does not need."""
-    config = Qwen2_5OmniThinkerConfig.from_pretrained(str(path / "config.json"))
+    config = transformers.Qwen2_5OmniThinkerConfig.from_pretrained(str(path / "config.json"))
     with torch.device("meta"):
-        return Qwen2_5OmniThinkerForConditionalGeneration(config)
+        return transformers.Qwen2_5OmniThinkerForConditionalGeneration(config)
 
 
 def image(h: int, w: int) -> Measure:

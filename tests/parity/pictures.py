@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoProcessor
 
 from configs.checkpoint import Checkpoint
 from model.engine.messages import Generate
@@ -32,6 +31,7 @@ from tests.parity.engine_check import (
     prepared_one_by_one,
 )
 from tests.parity.harness import Film, OurRun, Sample, load_hf, load_ours
+from tests.parity.theirs import transformers
 from tokenization.placeholders import plain_positions
 
 QUESTION = "what is in this image?"
@@ -57,7 +57,7 @@ class Theirs:
     def at(cls, path: Path) -> "Theirs":
         model = load_hf(path)
         model.generation_config.eos_token_id = None  # as many tokens as are asked for, whatever they are
-        return cls(model=model, processor=AutoProcessor.from_pretrained(str(path)))
+        return cls(model=model, processor=transformers.AutoProcessor.from_pretrained(str(path)))
 
     def inputs(self, parts: Parts) -> tuple[Tensor, dict[str, Tensor]]:
         """int64 [n] ids of one chat, and what else the network takes for it."""

@@ -3,6 +3,7 @@
 Only its classes want that: the functions that are called here take numbers and words.
 """
 
+import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
-from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
-from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor, smart_resize
 
+from tests.parity.theirs import transformers
 from tokenization.processor import Measure
 
 MARKED = "<|vision_start|><|video_pad|><|vision_end|>"
@@ -21,8 +20,8 @@ MARKED = "<|vision_start|><|video_pad|><|vision_end|>"
 
 def their_processor(path: Path) -> Any:
     """Its text half: an object of its class without the video processor that its `__init__` asks for."""
-    found: Any = object.__new__(Qwen3VLProcessor)
-    found.tokenizer = AutoTokenizer.from_pretrained(str(path))
+    found: Any = object.__new__(transformers.Qwen3VLProcessor)
+    found.tokenizer = transformers.AutoTokenizer.from_pretrained(str(path))
     found.chat_template = json.loads((path / "chat_template.json").read_text())["chat_template"]
     found.image_token, found.video_token = "<|image_pad|>", "<|video_pad|>"
     found.vision_start_token, found.vision_end_token = "<|vision_start|>", "<|vision_end|>"
@@ -31,17 +30,22 @@ def their_processor(path: Path) -> Any:
     return found
 
 
+def _videos() -> Any:
+    """The module, which the package itself hides where there is no torchvision."""
+    return importlib.import_module("transformers.models.qwen3_vl.video_processing_qwen3_vl")
+
+
 def their_frames(n_frames: int, rate: float, **asked: Any) -> list[int]:
     """Indices that its video processor looks at. asked: fps, num_frames."""
     rules = SimpleNamespace(fps=2, num_frames=None, min_frames=4, max_frames=768)
     metadata: Any = SimpleNamespace(total_num_frames=n_frames, fps=rate)
-    found: list[int] = Qwen3VLVideoProcessor.sample_frames(rules, metadata, **asked).tolist()
+    found: list[int] = _videos().Qwen3VLVideoProcessor.sample_frames(rules, metadata, **asked).tolist()
     return found
 
 
 def their_size(n: int, height: int, width: int, size: tuple[int, int]) -> tuple[int, int]:
     """Of `n` frames. size: the file's (shortest_edge, longest_edge)."""
-    found: tuple[int, int] = smart_resize(n, height, width, 2, 32, *size)
+    found: tuple[int, int] = _videos().smart_resize(n, height, width, 2, 32, *size)
     return found
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import WhisperFeatureExtractor
 
 from model.engine.messages import Generate
 from tests.model.engine.engine_harness import EngineHarness, clip, engine_at, engine_harness_at, picture
@@ -31,6 +30,7 @@ from tests.parity.engine_check import (
     submit_all,
 )
 from tests.parity.harness import load_hf, load_ours
+from tests.parity.theirs import transformers
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import film, tone
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
@@ -112,7 +112,7 @@ def sounds_of(path: Path, parts: Written) -> dict[str, torch.Tensor]:
     samples = [(part.samples / 32768).astype(np.float32) for part in parts if isinstance(part, Heard)]
     if not samples:
         return {}
-    extract = WhisperFeatureExtractor.from_pretrained(str(path))
+    extract = transformers.WhisperFeatureExtractor.from_pretrained(str(path))
     out = extract(
         samples, sampling_rate=RATE, padding="max_length", return_attention_mask=True, return_tensors="pt",
         max_length=min(extract.n_samples, PADDED_SECONDS * RATE) if extract.chunk_length > 30 else extract.n_samples,

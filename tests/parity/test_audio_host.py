@@ -9,12 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from transformers import (
-    AutoTokenizer,
-    Qwen2AudioProcessor,
-    WhisperFeatureExtractor,
-)
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
@@ -32,6 +26,7 @@ from tests.parity.omni_reference import (
     their_positions,
     video,
 )  # fmt: skip
+from tests.parity.theirs import transformers
 from tests.samples.pictures import encoded, photo
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import film, tone
@@ -92,8 +87,10 @@ CHATS: list[list[Any]] = [  # numbers: seconds of sound
 @pytest.mark.parametrize("parts", CHATS, ids=str)
 def test_whole_prompts_of_qwen2_audio(listener: Path, parts: list[Any]) -> None:
     host = host_of(listener)
-    tokenizer = AutoTokenizer.from_pretrained(str(listener))
-    processor = Qwen2AudioProcessor(WhisperFeatureExtractor.from_pretrained(str(listener)), tokenizer, SOUND_TEMPLATE)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(listener))
+    processor = transformers.Qwen2AudioProcessor(
+        transformers.WhisperFeatureExtractor.from_pretrained(str(listener)), tokenizer, SOUND_TEMPLATE
+    )
     sounds = [tone(round(part * 16000), i) for i, part in enumerate(parts) if isinstance(part, float)]
     content: list[Any] = [
         {"type": "text", "text": part} if isinstance(part, str) else {"type": "audio", "audio_url": ""}
@@ -119,7 +116,7 @@ def test_whole_prompts_of_qwen2_audio(listener: Path, parts: list[Any]) -> None:
 
 def test_histories_of_qwen2_audio(listener: Path) -> None:
     host = host_of(listener)
-    tokenizer = AutoTokenizer.from_pretrained(str(listener))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(listener))
     audio = {"type": "audio_url", "audio_url": "x"}
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "Listen."},
@@ -246,7 +243,7 @@ def test_silent_and_heard_videos_in_one_chat(omni: Path) -> None:
 
 def test_features_of_omni(omni: Path) -> None:
     host = host_of(omni)
-    extractor = WhisperFeatureExtractor.from_pretrained(str(omni))
+    extractor = transformers.WhisperFeatureExtractor.from_pretrained(str(omni))
     for n in (1200, 16000, 16001, 80000):
         measure, mel = loaded(host, sound(tone(n)))
         theirs = extractor(
@@ -264,7 +261,7 @@ def test_features_of_omni(omni: Path) -> None:
 def test_pictures_of_omni(omni: Path) -> None:
     data = encoded(photo(200, 90), "PNG")
     _, pixels = loaded(host_of(omni), Source(kind="image", param="", data=data))
-    processor = Qwen2VLImageProcessorPil(
+    processor = transformers.Qwen2VLImageProcessorPil(
         size={"shortest_edge": 3136, "longest_edge": LIMITS.max_pixels}, do_rescale=False, do_normalize=False
     )
     theirs = processor(images=[Image.open(io.BytesIO(data)).convert("RGB")], return_tensors="np")

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 import torch
 from PIL import Image
-from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 
 from tests.model.engine.engine_harness import EngineHarness, engine_at, engine_harness_at, picture
 from tests.parity.engine_check import (
@@ -25,6 +24,7 @@ from tests.parity.engine_check import (
     submit_all,
 )
 from tests.parity.harness import load_hf, load_ours
+from tests.parity.theirs import transformers
 from tests.tiny.llava import write_llava
 
 MEMBERS: dict[str, Parts] = {
@@ -42,7 +42,11 @@ def media_of(path: Path, parts: Parts) -> dict[str, Any]:
     images = [part for part in parts if isinstance(part, Image.Image)]
     if not images:
         return {}
-    return {"pixel_values": LlavaImageProcessorPil.from_pretrained(path)(images, return_tensors="pt")["pixel_values"]}
+    return {
+        "pixel_values": transformers.LlavaImageProcessorPil.from_pretrained(path)(images, return_tensors="pt")[
+            "pixel_values"
+        ]
+    }
 
 
 def setup_of(path: Path, root: Path, names: Sequence[str] = tuple(MEMBERS)) -> Setup:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
-from transformers import AutoProcessor
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.net.vision import CLIP_MEAN, CLIP_STD
 from model.registry import family_of
+from tests.parity.theirs import transformers
 from tests.published.layouts import change
 from tests.samples.pictures import encoded, photo, with_alpha
 from tests.tiny.llava import N_PADS, PIXELS, write_llava
@@ -34,7 +34,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def theirs(path: Path) -> Any:
-    return AutoProcessor.from_pretrained(path)
+    return transformers.AutoProcessor.from_pretrained(path)
 
 
 def host_of(path: Path) -> Processor:
@@ -187,4 +187,6 @@ def test_a_picture_may_be_larger_before_its_centre_is_taken(tmp_path: Path) -> N
     wide = write_llava(tmp_path)
     change(wide, "preprocessor_config.json", **{**PIXELS, "size": 71, "crop_size": 56})
     for size in ((300, 200), (71, 90), (60, 60)):
-        assert_same_pixels(host_of(wide), AutoProcessor.from_pretrained(wide), encoded(photo(*size), "PNG"))
+        assert_same_pixels(
+            host_of(wide), transformers.AutoProcessor.from_pretrained(wide), encoded(photo(*size), "PNG")
+        )

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
 
 from configs.checkpoint import Checkpoint
 from model.registry import family_of
 from tests.parity.conftest import MAX_PIXELS
 from tests.parity.test_qwen2_host import WORDS, hub_form
+from tests.parity.theirs import transformers
 from tests.tiny import qwen2_5_omni, qwen2_audio
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
@@ -45,7 +45,7 @@ class Pair:
     def __init__(self, path: Path, template: str = TEMPLATE) -> None:
         checkpoint = Checkpoint(path)
         self.ours: Processor = family_of(checkpoint).processor(checkpoint, MAX_PIXELS)
-        self.theirs: Any = AutoTokenizer.from_pretrained(str(path))
+        self.theirs: Any = transformers.AutoTokenizer.from_pretrained(str(path))
         self.template = template
         self.ours.template = ChatTemplate(template, {}, "here")  # type: ignore[attr-defined]
 

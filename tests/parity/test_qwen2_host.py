@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoTokenizer, Qwen2_5_VLModel, Qwen2VLModel
 
 from configs.checkpoint import Checkpoint
 from model.registry import family_of
 from tests.parity.conftest import MAX_PIXELS
+from tests.parity.theirs import transformers
 from tests.tiny.qwen2_vl import SPECIAL, TEMPLATE, write_json
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
@@ -25,14 +25,14 @@ VIDEO = {"type": "video_url", "video_url": {"url": "data:,x"}}
 
 @pytest.fixture(scope="module")
 def tokenizer(qwen2: Checkpoint) -> Any:
-    return AutoTokenizer.from_pretrained(str(qwen2.path))
+    return transformers.AutoTokenizer.from_pretrained(str(qwen2.path))
 
 
 @pytest.fixture(scope="module")
 def reference(qwen2: Checkpoint) -> Any:
-    model = Qwen2VLModel if family_of(qwen2).name == "qwen2_vl" else Qwen2_5_VLModel
+    model = transformers.Qwen2VLModel if family_of(qwen2).name == "qwen2_vl" else transformers.Qwen2_5_VLModel
     with torch.device("meta"):  # its rope index needs no weights
-        return model(AutoConfig.from_pretrained(str(qwen2.path)))
+        return model(transformers.AutoConfig.from_pretrained(str(qwen2.path)))
 
 
 # ---- ids

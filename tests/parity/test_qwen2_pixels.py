@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.net.vision import CLIP_MEAN, CLIP_STD
 from model.registry import family_of
 from tests.parity.conftest import MAX_PIXELS
+from tests.parity.theirs import transformers
 from tests.samples.pictures import encoded, photo, with_alpha
 from tests.tiny.qwen2_vl import write_json
 from tokenization.chat.errors import ChatError
@@ -37,7 +37,7 @@ def processed(host: Processor, data: bytes) -> tuple[np.ndarray, Measure]:
 def reference_pixels(image: Image.Image, *, max_pixels: int = MAX_PIXELS, raw: bool) -> tuple[np.ndarray, list[int]]:
     """[n, 588] of the first of the two equal frames, and the grid."""
     size = {"shortest_edge": 3136, "longest_edge": max_pixels}
-    processor = Qwen2VLImageProcessorPil(size=size, do_rescale=not raw, do_normalize=not raw)
+    processor = transformers.Qwen2VLImageProcessorPil(size=size, do_rescale=not raw, do_normalize=not raw)
     out = processor(images=[image], return_tensors="np")
     frames = out["pixel_values"].reshape(-1, 3, 2, 14 * 14)
     assert np.array_equal(frames[:, :, 0], frames[:, :, 1])

@@ -6,9 +6,9 @@ import av
 import numpy as np
 import pytest
 from PIL import Image
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from configs.serve import MediaConfig
+from tests.parity.theirs import transformers
 from tests.samples.videos import B_FRAMES, make_clip
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import FRAME_MAX_PIXELS, FRAME_MIN_PIXELS
@@ -28,7 +28,7 @@ def decoded(data: bytes, indices: tuple[int, ...], turns: int) -> list[Image.Ima
 def patches_of(image: Image.Image, most: int) -> tuple[np.ndarray, list[int]]:
     """[h * w, 3, 196] of one frame of at most so many pixels, and its grid, by the image class."""
     size = {"shortest_edge": min(FRAME_MIN_PIXELS, most), "longest_edge": most}
-    processor = Qwen2VLImageProcessorPil(size=size, do_rescale=False, do_normalize=False)
+    processor = transformers.Qwen2VLImageProcessorPil(size=size, do_rescale=False, do_normalize=False)
     out = processor(images=[image], return_tensors="np")
     return out["pixel_values"].reshape(-1, 3, 2, 196)[:, :, 0], out["image_grid_thw"][0].tolist()
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
@@ -18,6 +17,7 @@ from tests.layouts.directories import write_published
 from tests.parity.harness import load_ours
 from tests.parity.qwen3_reference import their_frames, their_ids, their_processor, their_size
 from tests.parity.qwen3_videos import STORED, VIDEOS, digest, frames_of
+from tests.parity.theirs import transformers
 from tests.published.edits import edit_json
 from tests.samples.pictures import encoded, photo
 from tests.samples.videos import make_clip
@@ -141,7 +141,7 @@ def test_pixels_of_pictures(path: Path, size: tuple[int, int]) -> None:
     )
     measure = host.measure(source, MediaConfig())
     found = host.load(source, measure, MediaConfig(), StageClock())
-    theirs = Qwen2VLImageProcessorPil.from_pretrained(path, do_rescale=False, do_normalize=False)
+    theirs = transformers.Qwen2VLImageProcessorPil.from_pretrained(path, do_rescale=False, do_normalize=False)
     out = theirs(images=[image], return_tensors="np")
     assert out["image_grid_thw"][0].tolist() == list(measure.grid)
     assert np.array_equal(out["pixel_values"].reshape(-1, 3, 2, 256)[:, :, 0].reshape(-1, 768), found)

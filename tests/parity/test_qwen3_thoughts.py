@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer
-from transformers import AutoTokenizer
 
 from configs.checkpoint import Checkpoint
 from model.families.qwen3_vl.processor import Qwen3VLProcessor
 from tests.layouts.templates import QWEN3_VL_THINKING
+from tests.parity.theirs import transformers
 from tests.tiny.qwen3_vl import write_qwen3_vl
 from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.rendering import with_rendering
@@ -58,7 +58,7 @@ def _answer(rng: random.Random) -> dict[str, Any]:
 
 def test_histories_become_the_ids_of_transformers(path: Path) -> None:
     """In both names of the field, and among the words."""
-    host, theirs = Qwen3VLProcessor(Checkpoint(path), 1 << 30), AutoTokenizer.from_pretrained(str(path))
+    host, theirs = Qwen3VLProcessor(Checkpoint(path), 1 << 30), transformers.AutoTokenizer.from_pretrained(str(path))
     rng, shown = random.Random(7), 0
     marks = thought_marks(host.thought_form, host.tokenizer)
     assert marks is not None
@@ -81,7 +81,7 @@ def test_histories_become_the_ids_of_transformers(path: Path) -> None:
 
 
 def test_a_last_answer_shows_its_thought_and_opens_none(path: Path) -> None:
-    host, theirs = Qwen3VLProcessor(Checkpoint(path), 1 << 30), AutoTokenizer.from_pretrained(str(path))
+    host, theirs = Qwen3VLProcessor(Checkpoint(path), 1 << 30), transformers.AutoTokenizer.from_pretrained(str(path))
     marks = thought_marks(host.thought_form, host.tokenizer)
     assert marks is not None
     for answer in ({"reasoning_content": "hm"}, {}, {"content": "<think>\nhm\n</think>\n\nIt is"}):

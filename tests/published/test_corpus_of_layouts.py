@@ -1,6 +1,10 @@
-"""The corpus of published layouts: ids, pixels, mel frames, logits as transformers makes them of the same files."""
+"""The corpus of published layouts: ids, pixels, mel frames, logits as transformers makes them of the same files.
 
-from collections.abc import Callable
+A test is of one model, and looks at every layout that there is of it: a failure names the layout.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -8,11 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from PIL import Image
-from transformers import AutoImageProcessor, AutoTokenizer, WhisperFeatureExtractor
-from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
@@ -23,10 +23,12 @@ from tests.layouts.chats import WORDS, hub_form, random_messages
 from tests.layouts.directories import Layout, layouts, write_layout
 from tests.layouts.templates import OF_PARTS, PICTURES_FIRST
 from tests.model.engine.engine_harness import picture
+from tests.parity.entries import entries
 from tests.parity.fuyu_reference import load_processor, their_prompt
 from tests.parity.harness import OurRun, Sample, load_hf, load_ours
 from tests.parity.in_rows import hf_rows
 from tests.parity.pixtral_reference import let_it_load
+from tests.parity.theirs import transformers
 from tests.samples.pictures import encoded
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import tone
@@ -36,54 +38,27 @@ from tokenization.processor import Processor, StageClock
 
 LIMITS = MediaConfig(max_pixels=1 << 28)  # the server's own caps are another matter
 LARGE = [(1300, 900), (5000, 4000)]  # the second is above every published bound
+OF_MODEL = {
+    model: [layout for layout in layouts() if layout.model == model]
+    for model in dict.fromkeys(one.model for one in layouts())
+}
+SEEING = [model for model in OF_MODEL if "VL" in model or "Omni" in model]
+HEARING = [model for model in OF_MODEL if "Audio" in model or "Omni" in model]
+Directories = Callable[[str], Iterator[tuple[Layout, Path]]]
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Layout], Path]:
-    """A layout on disk, written once."""
+def directories(tmp_path_factory: pytest.TempPathFactory) -> Directories:
+    """Every layout of a model on disk, written once, without weights."""
     made: dict[Layout, Path] = {}
 
-    def of(layout: Layout) -> Path:
-        if layout not in made:
-            made[layout] = write_layout(layout, tmp_path_factory.mktemp("layouts") / str(layout))
-        return made[layout]
+    def of(model: str) -> Iterator[tuple[Layout, Path]]:
+        for layout in OF_MODEL[model]:
+            if layout not in made:
+                made[layout] = write_layout(layout, tmp_path_factory.mktemp("layouts") / str(layout), weights=False)
+            yield layout, made[layout]
 
     return of
-
-
-@pytest.fixture(params=layouts(), ids=str)
-def path(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
-    return directory(request.param)
-
-
-@pytest.fixture(params=[layout for layout in layouts() if layout.model != marked_pieces.MODEL], ids=str)
-def templated(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
-    return directory(request.param)
-
-
-@pytest.fixture(params=[layout for layout in layouts() if layout.model == marked_pieces.MODEL], ids=str)
-def in_rows(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
-    return directory(request.param)
-
-
-@pytest.fixture(params=[layout for layout in layouts() if "VL" in layout.model or "Omni" in layout.model], ids=str)
-def seeing(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
-    return directory(request.param)
-
-
-@pytest.fixture(params=[layout for layout in layouts() if "llava" in layout.model], ids=str)
-def squaring(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
-    return directory(request.param)
-
-
-@pytest.fixture(params=[layout for layout in layouts() if layout.model == specials_first.MODEL], ids=str)
-def stretching(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
-    return directory(request.param)
-
-
-@pytest.fixture(params=[layout for layout in layouts() if "Audio" in layout.model or "Omni" in layout.model], ids=str)
-def hearing(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
-    return directory(request.param)
 
 
 def host_of(path: Path) -> Processor:
@@ -116,9 +91,17 @@ def processor_class(path: Path) -> str:
     }[model_type]  # fmt: skip
 
 
-def test_ids(templated: Path) -> None:
-    host, tokenizer = host_of(templated), AutoTokenizer.from_pretrained(str(templated))
-    template, rng = their_template(templated, tokenizer), Random(1)
+@pytest.mark.parametrize("model", [model for model in OF_MODEL if model != marked_pieces.MODEL])
+def test_ids(directories: Directories, model: str) -> None:
+    with entries() as entry:
+        for layout, path in directories(model):
+            with entry(layout):
+                check_ids(path)
+
+
+def check_ids(path: Path) -> None:
+    host, tokenizer = host_of(path), transformers.AutoTokenizer.from_pretrained(str(path))
+    template, rng = their_template(path, tokenizer), Random(1)
     for _ in range(20):
         messages = random_messages(rng, sorted(host.modalities))
         turned = hub_form(messages, lists=template in OF_PARTS)
@@ -129,29 +112,48 @@ def test_ids(templated: Path) -> None:
         assert [host.tokenizer.entry(token_id) for token_id in ids] == tokenizer.convert_ids_to_tokens(ids)
 
 
-def test_pixels(seeing: Path) -> None:
-    host = host_of(seeing)
-    theirs, spec = Qwen2VLImageProcessorPil.from_pretrained(str(seeing)), pixel_specs(Checkpoint(seeing))["image"]
+@pytest.mark.parametrize("model", SEEING)
+def test_pixels(directories: Directories, model: str) -> None:
+    with entries() as entry:
+        for layout, path in directories(model):
+            with entry(layout):
+                check_pixels(path)
+
+
+def check_pixels(path: Path) -> None:
+    host = host_of(path)
+    theirs, spec = transformers.Qwen2VLImageProcessorPil.from_pretrained(str(path)), pixel_specs(Checkpoint(path))
     image = picture(150, 90, 1)
     source = Source(kind="image", param="", data=encoded(image, "PNG"))
     measure = host.measure(source, LIMITS)
     patches = host.load(source, measure, LIMITS, StageClock())
     out = theirs([image], return_tensors="np")
     assert tuple(out["image_grid_thw"][0].tolist()) == measure.grid
-    mean, std = (np.array(values)[None, :, None] for values in (spec.mean, spec.std))
-    normal = (patches.reshape(len(patches), 3, -1) * spec.rescale - mean) / std
+    mean, std = (np.array(values)[None, :, None] for values in (spec["image"].mean, spec["image"].std))
+    normal = (patches.reshape(len(patches), 3, -1) * spec["image"].rescale - mean) / std
     first = out["pixel_values"].reshape(len(patches), 3, 2, -1)[:, :, 0]
     assert np.abs(normal - first).max() < 1e-5
-    for width, height in LARGE:
-        blank = Source(kind="image", param="", data=encoded(Image.new("1", (width, height)), "PNG"))
-        assert host.measure(blank, LIMITS).grid[1:] == grid_of(theirs, width, height)
+    for size in LARGE:
+        assert host.measure(blank(size), LIMITS).grid[1:] == grid_of(theirs, *size)
 
 
-def test_ids_and_pixels_in_rows(in_rows: Path) -> None:
+@cache
+def blank(size: tuple[int, int]) -> Source:
+    return Source(kind="image", param="", data=encoded(Image.new("1", size), "PNG"))
+
+
+def test_ids_and_pixels_in_rows(directories: Directories) -> None:
     """Of a processor without a template: its picture comes first, and our chats are lines."""
-    host, theirs, rng = host_of(in_rows), load_processor(in_rows), Random(1)
+    with entries() as entry:
+        for layout, path in directories(marked_pieces.MODEL):
+            with entry(layout):
+                check_rows(path)
+
+
+def check_rows(path: Path) -> None:
+    host, theirs, rng = host_of(path), load_processor(path), Random(1)
     for i in range(2):
-        image = picture(rng.randrange(40, 300), rng.randrange(40, 300), i) if i else picture(2100, 700, i)
+        image = picture(rng.randrange(40, 300), rng.randrange(40, 300), i) if i else picture(2000, 120, i)
         words = [text for text in rng.sample(WORDS, 3) if text]
         chat = chat_from_openai([{"role": "user", "content": [
             {"type": "image_url", "image_url": {"url": "x"}}, *({"type": "text", "text": text} for text in words),
@@ -164,8 +166,16 @@ def test_ids_and_pixels_in_rows(in_rows: Path) -> None:
         assert (hf_rows(pixels) - patches).abs().max() < 1e-6
 
 
-def test_pixels_of_one_size(squaring: Path) -> None:
-    host, theirs = host_of(squaring), LlavaImageProcessorPil.from_pretrained(str(squaring))
+@pytest.mark.parametrize("model", [model for model in OF_MODEL if "llava" in model])
+def test_pixels_of_one_size(directories: Directories, model: str) -> None:
+    with entries() as entry:
+        for layout, path in directories(model):
+            with entry(layout):
+                check_squares(path)
+
+
+def check_squares(path: Path) -> None:
+    host, theirs = host_of(path), transformers.LlavaImageProcessorPil.from_pretrained(str(path))
     for image in (picture(500, 350, 1), picture(90, 400, 2)):
         source = Source(kind="image", param="", data=encoded(image, "PNG"))
         measure = host.measure(source, LIMITS)
@@ -176,9 +186,10 @@ def test_pixels_of_one_size(squaring: Path) -> None:
         assert np.array_equal(whole, raw)
 
 
-def test_pixels_stretched_to_whole_tokens(stretching: Path) -> None:
+def test_pixels_stretched_to_whole_tokens(directories: Directories) -> None:
     let_it_load()
-    host, theirs = host_of(stretching), AutoImageProcessor.from_pretrained(str(stretching))
+    ((_, path),) = directories(specials_first.MODEL)
+    host, theirs = host_of(path), transformers.AutoImageProcessor.from_pretrained(str(path))
     for image in (picture(500, 350, 1), picture(90, 400, 2), picture(2100, 700, 3)):  # the last one is scaled down
         source = Source(kind="image", param="", data=encoded(image, "PNG"))
         measure = host.measure(source, LIMITS)
@@ -193,15 +204,23 @@ def test_pixels_stretched_to_whole_tokens(stretching: Path) -> None:
 def grid_of(processor: Any, width: int, height: int) -> tuple[int, int]:
     """Rows and columns of patches that transformers cuts a picture into, by its own rule and the directory's bounds."""
     size = processor.size
-    rows, columns = smart_resize(
+    rows, columns = transformers.models.qwen2_vl.image_processing_pil_qwen2_vl.smart_resize(
         height, width, processor.patch_size * processor.merge_size, size["shortest_edge"], size["longest_edge"]
     )
     return rows // processor.patch_size, columns // processor.patch_size
 
 
-def test_mel_frames(hearing: Path) -> None:
-    host = host_of(hearing)
-    theirs = WhisperFeatureExtractor.from_pretrained(str(hearing))
+@pytest.mark.parametrize("model", HEARING)
+def test_mel_frames(directories: Directories, model: str) -> None:
+    with entries() as entry:
+        for layout, path in directories(model):
+            with entry(layout):
+                check_mel_frames(path)
+
+
+def check_mel_frames(path: Path) -> None:
+    host = host_of(path)
+    theirs = transformers.WhisperFeatureExtractor.from_pretrained(str(path))
     samples = tone(32321, 3)
     source = Source(kind="audio", param="", data=make_wav(samples))
     measure = host.measure(source, LIMITS)
@@ -217,13 +236,17 @@ def test_mel_frames(hearing: Path) -> None:
 
 
 @pytest.mark.served
+@pytest.mark.parametrize("model", OF_MODEL)
 @pytest.mark.filterwarnings("ignore:`rope_scaling` is deprecated:FutureWarning")  # a key that transformers 4 saved
 @torch.inference_mode()
-def test_logits(path: Path) -> None:
+def test_logits(model: str, tmp_path: Path) -> None:
     """Of text: towers are compared where a server answers (`make layouts`), but loaded here, too."""
-    hf, ours = load_hf(path), load_ours(path)
     ids = torch.from_numpy(np.random.default_rng(0).integers(0, 400, 24))
     nowhere = torch.empty(0, dtype=torch.int64)
     sample = Sample(ids=ids, positions=torch.arange(len(ids)).expand(3, -1), grids=(), pixels=(), pads=nowhere)
-    theirs = hf(input_ids=ids[None], use_cache=False).logits[0].float()
-    assert (OurRun(ours).whole(sample) - theirs).abs().max() < 1e-4
+    with entries() as entry:
+        for layout in OF_MODEL[model]:
+            with entry(layout):
+                path = write_layout(layout, tmp_path / str(layout))
+                theirs = load_hf(path)(input_ids=ids[None], use_cache=False).logits[0].float()
+                assert (OurRun(load_ours(path)).whole(sample) - theirs).abs().max() < 1e-4

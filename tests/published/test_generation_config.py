@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
 
 from configs.checkpoint import Checkpoint
 from configs.serve import ModelConfig, ServeConfig
 from server.requests.model_card import ModelCard, read_model_card
 from server.requests.sampling import Defaults, SamplingRequest
 from server.requests.unapplied import NOT_APPLIED
+from tests.parity.entries import entries
+from tests.parity.theirs import transformers
 from tests.published.edits import edit_json
 from tests.tiny.families import WRITERS
 
@@ -64,12 +65,15 @@ def test_every_field_is_known() -> None:
     assert len(fields) == len(APPLIED) + len(NOT_APPLIED) + len(CHANGES_NO_ANSWER), "each of them once"
 
 
-@pytest.mark.parametrize("key", NOT_APPLIED)
-def test_what_is_not_applied_is_named(tmp_path: Path, key: str, caplog: pytest.LogCaptureFixture) -> None:
-    value = ODD.get(key, 3)
-    defaults_at(tmp_path, {key: value})
-    (line,) = warnings_of(caplog)
-    assert line.startswith(f"generation_config.json: {key} = {value} is not applied: ")
+def test_what_is_not_applied_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with entries() as entry:
+        for key in NOT_APPLIED:
+            value = ODD.get(key, 3)
+            caplog.clear()
+            with entry(key):
+                defaults_at(tmp_path, {key: value})
+                (line,) = warnings_of(caplog)
+                assert line.startswith(f"generation_config.json: {key} = {value} is not applied: ")
 
 
 def test_what_says_nothing_is_not_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -110,17 +114,18 @@ def without_end(path: Path, family: str) -> Path:
     return edit_json(path, strip, "generation_config.json")
 
 
-@pytest.mark.parametrize("written", ["text", "object"])
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen2_audio"])
-def test_the_tokenizers_own_end(tmp_path: Path, family: str, written: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_tokenizers_own_end(tmp_path: Path, family: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Written as a text, then as an object."""
     path = without_end(tmp_path, family)
-    if written == "object":
-        token = {"__type": "AddedToken", "content": "<|endoftext|>", "special": True}
-        edit_json(path, lambda config: config.update(eos_token=token), "tokenizer_config.json")
-    theirs = transformers.AutoTokenizer.from_pretrained(str(path))
-    assert card_of(path).defaults.eos_ids == (theirs.eos_token_id,)
-    (line,) = warnings_of(caplog)
-    assert "name no end token (eos_token_id)" in line and f"{theirs.eos_token}, the eos_token of" in line
+    token = {"__type": "AddedToken", "content": "<|endoftext|>", "special": True}
+    for values in ({}, {"eos_token": token}):
+        edit_json(path, lambda config, values=values: config.update(values), "tokenizer_config.json")  # type: ignore[misc]
+        caplog.clear()
+        theirs = transformers.AutoTokenizer.from_pretrained(str(path))
+        assert card_of(path).defaults.eos_ids == (theirs.eos_token_id,)
+        (line,) = warnings_of(caplog)
+        assert "name no end token (eos_token_id)" in line and f"{theirs.eos_token}, the eos_token of" in line
 
 
 @pytest.mark.parametrize(("name", "why"), [(None, "has no eos_token"), ("<|other|>", "does not hold '<|other|>'")])

@@ -6,7 +6,6 @@ test_corpus_of_layouts.py, and by the tests beside this one that take their fami
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoTokenizer
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.registry import families, family_of
 from tests.e2e.audio_chats import IMAGE, SILENT, SOUND
 from tests.parity.harness import OurRun, load_hf, load_ours, make_sample
+from tests.parity.theirs import transformers
 from tests.published.edits import edit_json
 from tests.tiny.families import NAMES, WRITERS
 from tokenization.chat.dialects import chat_from_native
@@ -34,9 +32,9 @@ from tokenization.processor import StageClock
 LIMITS = MediaConfig(max_pixels=100_352)
 MEDIA: dict[Kind, dict[str, Any]] = {"image": IMAGE, "video": SILENT, "audio": SOUND}
 UNKNOWN = {"qwen_vl"}  # to transformers: its class came with its checkpoints
-PARTS = {  # processor_config.json's section: who reads it from the old file, and the key by which it is there
-    "image_processor": (AutoImageProcessor, "image_processor_type"),
-    "feature_extractor": (AutoFeatureExtractor, "feature_extractor_type"),
+PARTS = {  # processor_config.json's section: the class that reads the old file, and the key by which it is there
+    "image_processor": ("AutoImageProcessor", "image_processor_type"),
+    "feature_extractor": ("AutoFeatureExtractor", "feature_extractor_type"),
 }
 
 
@@ -82,9 +80,13 @@ def as_bins(path: Path) -> None:
 
 def as_transformers_saves_it(path: Path) -> None:
     """Its names of tensors, its config.json, its tokenizer's files, sections of one file for what prepares media."""
-    hf, tokenizer = load_hf(path), AutoTokenizer.from_pretrained(str(path))
+    hf, tokenizer = load_hf(path), transformers.AutoTokenizer.from_pretrained(str(path))
     old = json.loads((path / "preprocessor_config.json").read_text())
-    sections = {part: kind.from_pretrained(str(path)).to_dict() for part, (kind, key) in PARTS.items() if key in old}
+    sections = {
+        part: getattr(transformers, kind).from_pretrained(str(path)).to_dict()
+        for part, (kind, key) in PARTS.items()
+        if key in old
+    }
     assert sections, "nothing prepares its media"
     template = path / "chat_template.json"
     written = json.loads(template.read_text())["chat_template"] if template.is_file() else None
@@ -98,32 +100,21 @@ def as_transformers_saves_it(path: Path) -> None:
     edit_json(path, lambda values: values.update(json.loads(json.dumps(sections))), "processor_config.json")
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Seen]]:
-    made: dict[str, tuple[Path, Seen]] = {}
-
-    def of(name: str) -> tuple[Path, Seen]:
-        if name not in made:
-            path = WRITERS[name](tmp_path_factory.mktemp(name))
-            made[name] = path, seen(path)
-        return made[name]
-
-    return of
-
-
-@pytest.mark.parametrize("write", [as_bins, as_transformers_saves_it])
 @pytest.mark.parametrize("name", NAMES)
-def test_another_layout_is_the_same_model(
-    name: str, write: Callable[[Path], None], original: Callable[[str], tuple[Path, Seen]], tmp_path: Path
-) -> None:
-    if write is as_transformers_saves_it and name in UNKNOWN:
-        (own,) = (found for family, found in families() if family.name == name)
-        assert not any(hasattr(transformers, architecture) for architecture in own)
-        return
-    path, before = original(name)
-    copy = Path(shutil.copytree(path, tmp_path / "copy"))
-    write(copy)
-    after = seen(copy)
+def test_another_layout_is_the_same_model(name: str, tmp_path: Path) -> None:
+    path = WRITERS[name](tmp_path / "original")
+    before = seen(path)
+    for write in (as_bins, as_transformers_saves_it):
+        if write is as_transformers_saves_it and name in UNKNOWN:
+            (own,) = (found for family, found in families() if family.name == name)
+            assert not any(hasattr(transformers, architecture) for architecture in own)
+            continue
+        copy = Path(shutil.copytree(path, tmp_path / write.__name__))
+        write(copy)
+        assert_same(before, seen(copy))
+
+
+def assert_same(before: Seen, after: Seen) -> None:
     assert after.ids == before.ids and after.positions == before.positions
     for ours, theirs in zip(before.arrays, after.arrays, strict=True):
         assert np.array_equal(ours, theirs)

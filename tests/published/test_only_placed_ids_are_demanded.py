@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoConfig, Qwen2_5_VLConfig, Qwen2VLConfig
 
 from configs.checkpoint import CheckpointError
 from server.requests.model_card import read_model_card
 from tests.parity.harness import load_hf, load_ours
+from tests.parity.theirs import transformers
 from tests.published.layouts import SEEING, WRITERS, change, config_of, host_of
 from tests.tiny.qwen2_vl import write_json
 
@@ -20,7 +20,7 @@ NOT_PLACED = ("vision_start_token_id", "vision_end_token_id", "vision_token_id")
 def saved_by_transformers(path: Path, drop: tuple[str, ...]) -> dict[str, Any]:
     """config.json as transformers 5 saves it of a checkpoint that does not name the keys of `drop`."""
     change(path, "config.json", **dict.fromkeys(drop))
-    config = AutoConfig.from_pretrained(path)
+    config = transformers.AutoConfig.from_pretrained(path)
     config.save_pretrained(path)
     found: dict[str, Any] = json.loads((path / "config.json").read_text())
     return found
@@ -31,7 +31,10 @@ def test_a_save_with_a_small_vocabulary_loads(tmp_path: Path, name: str) -> None
     """The class knows no vision_token_id, and writes ids of the full vocabulary for keys that were not there."""
     path = WRITERS[name](tmp_path)
     before = host_of(path)
-    assert not {"vision_token_id"} & {*Qwen2VLConfig().to_dict(), *Qwen2_5_VLConfig().to_dict()}
+    assert not {"vision_token_id"} & {
+        *transformers.Qwen2VLConfig().to_dict(),
+        *transformers.Qwen2_5_VLConfig().to_dict(),
+    }
     saved = saved_by_transformers(path, NOT_PLACED)
     assert "vision_token_id" not in saved and saved["vision_start_token_id"] == 151652
     assert read_model_card(config_of(path)).modalities == {"image", "video"}

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from transformers import AutoTokenizer, Qwen2AudioProcessor, WhisperFeatureExtractor
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
@@ -19,6 +17,7 @@ from server.report import describe
 from server.requests.model_card import read_model_card
 from server.thread_limit import Threads
 from tests.parity.harness import load_ours
+from tests.parity.theirs import transformers
 from tests.published.layouts import SEEING, WRITERS, audio_as_published, change, config_of, host_of
 from tests.samples.pictures import encoded, photo
 from tests.samples.sounds import make_wav
@@ -36,7 +35,7 @@ FLAGS = {"default_to_square": True, "data_format": "channels_first", "do_sample_
 
 def resaved(path: Path, **values: Any) -> Path:
     """Pictures and videos as transformers 5 saves them: in sections, with all their values, instead of the files."""
-    pictures = {**Qwen2VLImageProcessorPil.from_pretrained(path).to_dict(), **values}
+    pictures = {**transformers.Qwen2VLImageProcessorPil.from_pretrained(path).to_dict(), **values}
     assert pictures["image_processor_type"].startswith("Qwen2VLImageProcessor")
     moving = {key: value for key, value in pictures.items() if key != "image_processor_type"}
     sections = {
@@ -47,7 +46,7 @@ def resaved(path: Path, **values: Any) -> Path:
         },
     }  # fmt: skip
     if "feature_size" in json.loads((path / "preprocessor_config.json").read_text()):
-        sections["feature_extractor"] = WhisperFeatureExtractor.from_pretrained(path).to_dict()
+        sections["feature_extractor"] = transformers.WhisperFeatureExtractor.from_pretrained(path).to_dict()
     (path / "preprocessor_config.json").unlink()
     change(path, "processor_config.json", processor_class="X", **json.loads(json.dumps(sections, default=float)))
     return path
@@ -74,12 +73,12 @@ def whole_prompt(path: Path, picture: Image.Image) -> tuple[list[int], np.ndarra
 def assert_as_transformers(path: Path, tokens: int | None = None) -> None:
     """Ids and normalised pixels equal those of transformers' classes on the same directory."""
     picture = photo(640, 480)
-    theirs = Qwen2VLImageProcessorPil.from_pretrained(path)(images=[picture], return_tensors="np")
+    theirs = transformers.Qwen2VLImageProcessorPil.from_pretrained(path)(images=[picture], return_tensors="np")
     n = int(np.prod(theirs["image_grid_thw"][0])) // 4
     assert tokens is None or n == tokens
     host = host_of(path)
     pad = host.placeholders["image"]
-    tokenizer = AutoTokenizer.from_pretrained(path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     template = json.loads((path / "chat_template.json").read_text())["chat_template"]
     content = [{"type": "image"}, {"type": "text", "text": QUESTION}]
     short = tokenizer.apply_chat_template(
@@ -186,7 +185,7 @@ def test_where_no_file_speaks_of_videos_they_are_normalised_as_pictures(seeing: 
 
 def heard_seconds(path: Path) -> float:
     """Of the longest sound, by the published extractor's class on the directory; ours says the same."""
-    theirs = WhisperFeatureExtractor.from_pretrained(path)
+    theirs = transformers.WhisperFeatureExtractor.from_pretrained(path)
     audio = Checkpoint(path).config.child("thinker_config").child("audio_config")
     found = FeatureExtractor(Checkpoint(path), audio)
     assert found.max_seconds == theirs.chunk_length and found.spec.n_mels == theirs.feature_size
@@ -196,7 +195,7 @@ def heard_seconds(path: Path) -> float:
 @pytest.mark.parametrize("key", ["feature_extractor", "audio_processor"])
 def test_length_of_sounds_of_a_save_counts(tmp_path: Path, key: str) -> None:
     path = WRITERS["qwen2_5_omni"](tmp_path)
-    section = WhisperFeatureExtractor.from_pretrained(path).to_dict()
+    section = transformers.WhisperFeatureExtractor.from_pretrained(path).to_dict()
     (path / "preprocessor_config.json").unlink()
     change(path, "processor_config.json", **{key: section})
     assert heard_seconds(path) == 300
@@ -209,7 +208,7 @@ def test_length_of_sounds_of_a_save_counts(tmp_path: Path, key: str) -> None:
 def test_qwen2_audio_as_its_processor_saves_itself(tmp_path: Path) -> None:
     """The published directory, saved by the real class: no preprocessor_config.json, and the class's template."""
     path = audio_as_published(tmp_path)
-    theirs = Qwen2AudioProcessor.from_pretrained(path)
+    theirs = transformers.Qwen2AudioProcessor.from_pretrained(path)
     (path / "preprocessor_config.json").unlink()
     theirs.save_pretrained(path)
     assert not (path / "preprocessor_config.json").exists()

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from configs.checkpoint import CheckpointError
 from server import commands as program
 from tests.parity.harness import OurRun, hf_logits, load_hf, load_ours, make_sample
+from tests.parity.theirs import transformers
 from tests.published.edits import edit_json, edit_tensors
 from tests.tiny.families import WRITERS
 
@@ -23,17 +23,17 @@ COMPRESSED = {
     "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 128}}},
 }  # fmt: skip
 # What others write into config.json, the key it stands under, and what our line says of it.
-METHODS: dict[str, tuple[str, Any, str]] = {
-    "awq": ("quantization_config", transformers.AwqConfig(bits=4).to_dict(), "(awq, 4 bits)"),
-    "gptq": ("quantization_config", transformers.GPTQConfig(bits=8).to_dict(), "(gptq, 8 bits)"),
-    "nf4": ("quantization_config", transformers.BitsAndBytesConfig(load_in_4bit=True).to_dict(),
+METHODS: dict[str, tuple[str, Callable[[], Any], str]] = {
+    "awq": ("quantization_config", lambda: transformers.AwqConfig(bits=4).to_dict(), "(awq, 4 bits)"),
+    "gptq": ("quantization_config", lambda: transformers.GPTQConfig(bits=8).to_dict(), "(gptq, 8 bits)"),
+    "nf4": ("quantization_config", lambda: transformers.BitsAndBytesConfig(load_in_4bit=True).to_dict(),
             "(bitsandbytes, 4 bits)"),
-    "int8": ("quantization_config", {"load_in_8bit": True}, "(8 bits)"),
-    "fp8": ("quantization_config", transformers.FineGrainedFP8Config().to_dict(), "(fp8)"),
-    "compressed": ("quantization_config", COMPRESSED, "(compressed-tensors)"),
-    "old_compressed": ("compression_config", COMPRESSED, "(compressed-tensors)"),
-    "unnamed": ("quantization_config", {"modules": ["all"]}, "quantised;"),
-    "modelslim": ("quantize", "w8a8", "(w8a8)"),
+    "int8": ("quantization_config", lambda: {"load_in_8bit": True}, "(8 bits)"),
+    "fp8": ("quantization_config", lambda: transformers.FineGrainedFP8Config().to_dict(), "(fp8)"),
+    "compressed": ("quantization_config", lambda: COMPRESSED, "(compressed-tensors)"),
+    "old_compressed": ("compression_config", lambda: COMPRESSED, "(compressed-tensors)"),
+    "unnamed": ("quantization_config", lambda: {"modules": ["all"]}, "quantised;"),
+    "modelslim": ("quantize", lambda: "w8a8", "(w8a8)"),
 }  # fmt: skip
 FILES = {  # files beside config.json: what they hold, and what our line says
     "quantize_config.json": ({"bits": 4, "group_size": 128, "desc_act": False}, "(4 bits)"),
@@ -80,7 +80,7 @@ def quantised(path: Path, method: str, section: str = "") -> Path:
     def change(config: dict[str, Any]) -> None:
         for name in section.split("."):
             config = config.setdefault(name, {}) if name else config
-        config[key] = json.loads(json.dumps(value, default=str))
+        config[key] = json.loads(json.dumps(value(), default=str))
 
     return edit_json(path, change)
 

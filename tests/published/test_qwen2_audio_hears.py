@@ -1,27 +1,24 @@
 """Qwen2-Audio as published hears, and a template that has no place for a modality stops the start of any family."""
 
+import base64
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from transformers import Qwen2AudioProcessor
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from configs.checkpoint import CheckpointError
 from configs.serve import MediaConfig
 from model.families.qwen2.qwen2_audio import TEMPLATE
-from tests.e2e.audio_chats import GREEDY, WAV, sound_url
-from tests.e2e.running import RunningServer, running
+from tests.parity.theirs import transformers
 from tests.published.layouts import TEXT_TEMPLATE, WRITERS, audio_as_published, change, host_of
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import tone
 from tests.tiny.qwen_vl import write_qwen_vl
-from tokenization.chat.dialects import chat_from_openai
-from tokenization.media.source import Source
+from tokenization.chat.dialects import chat_from_native, chat_from_openai
+from tokenization.media.source import Source, fetch_source
 from tokenization.template_proof import prove_placeholders
 
 WORDS = ("the quick", " brown fox", "", "\n", "你好", "Audio 1: ", "a  b ", "<b>", "7")
@@ -51,13 +48,15 @@ def random_chat(rng: random.Random) -> list[dict[str, Any]]:
 
 
 def test_the_built_in_template_is_the_class_s(published: Path) -> None:
-    theirs = Qwen2AudioProcessor.from_pretrained(published)
+    theirs = transformers.Qwen2AudioProcessor.from_pretrained(published)
     assert theirs.chat_template == theirs.default_chat_template
     chats = [random_chat(random.Random(i)) for i in range(500)]
     chats += [[{"role": "user", "type": "audio", "content": [{"text": "x"}, {"audio_url": "y"}]}]]
     for prompted in (True, False):
         ours, expected = (
-            render_jinja_template(chats, chat_template=source, add_generation_prompt=prompted)[0]
+            transformers.utils.chat_template_utils.render_jinja_template(
+                chats, chat_template=source, add_generation_prompt=prompted
+            )[0]
             for source in (TEMPLATE, theirs.default_chat_template)
         )
         assert ours == expected
@@ -75,7 +74,7 @@ def as_sent(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_ids_of_random_chats_are_the_processor_s(published: Path) -> None:
-    host, theirs = host_of(published), Qwen2AudioProcessor.from_pretrained(published)
+    host, theirs = host_of(published), transformers.Qwen2AudioProcessor.from_pretrained(published)
     rng = random.Random(0)
     for _ in range(200):
         messages = [m for m in random_chat(rng) if m["role"] != "system"] or [{"role": "user", "content": "x"}]
@@ -88,7 +87,7 @@ def test_ids_of_random_chats_are_the_processor_s(published: Path) -> None:
 
 
 def test_whole_prompts_with_sounds_are_the_processor_s(published: Path) -> None:
-    host, theirs = host_of(published), Qwen2AudioProcessor.from_pretrained(published)
+    host, theirs = host_of(published), transformers.Qwen2AudioProcessor.from_pretrained(published)
     sounds = [tone(n, i) for i, n in enumerate((16000, 9000))]
     sound, question = {"type": "audio", "audio_url": "x"}, {"type": "text", "text": "What is that?"}
     messages = [{"role": "user", "content": [sound, question, sound]}]
@@ -106,37 +105,32 @@ def test_a_template_of_the_processor_s_own_files_still_wins(tmp_path: Path, file
     path = audio_as_published(tmp_path)
     source = TEMPLATE.replace("Audio %d", "Sound %d")
     (path / file).write_text(source if file.endswith("jinja") else json.dumps({"chat_template": source}))
-    assert Qwen2AudioProcessor.from_pretrained(path).chat_template == source
+    assert transformers.Qwen2AudioProcessor.from_pretrained(path).chat_template == source
     assert host_of(path).origins["chat template"] == file
 
 
-# ---- through a server
+# ---- what a client sends
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, shm_root: Path) -> Iterator[RunningServer]:
-    model = audio_as_published(tmp_path_factory.mktemp("served"))
-    root = shm_root.with_name(f"{shm_root.name}-hears")
-    with running(model, root, tmp_path_factory.mktemp("logs"), "--workers", "1") as server:
-        yield server
-
-
-def test_both_routes_answer_and_their_ids_are_the_processor_s(server: RunningServer) -> None:
-    question = "What is that?"
-    native = {"inputs": [{"audio": sound_url(WAV)}, {"text": question}]}
-    sound = {"type": "input_audio", "input_audio": {"data": sound_url(WAV).partition(",")[2], "format": "wav"}}
-    openai = {"messages": [{"role": "user", "content": [sound, {"type": "text", "text": question}]}]}
-    assert server.http.post("/chat", json={**native, "parameters": GREEDY}).status_code == 200
-    assert server.http.post("/chat", json={"inputs": [{"text": "hello"}], "parameters": GREEDY}).status_code == 200
-    assert server.http.post("/v1/chat/completions", json={**openai, **GREEDY}).status_code == 200
-    found = [server.http.post("/tokenize", json=body).json()["ids"] for body in (native, openai)]
-    theirs = Qwen2AudioProcessor.from_pretrained(json.loads(server.http.get("/v1/models").text)["data"][0]["root"])
+def test_ids_of_both_routes_are_the_processor_s(tmp_path: Path) -> None:
+    """A server of each published directory of this model answers in `make layouts`."""
+    path, question = audio_as_published(tmp_path), "What is that?"
+    data = make_wav(tone(16000, 1))
+    sound = {"type": "input_audio", "input_audio": {"data": base64.b64encode(data).decode(), "format": "wav"}}
+    chats = [
+        chat_from_native([{"audio": "data:audio/wav;base64," + base64.b64encode(data).decode()}, {"text": question}]),
+        chat_from_openai([{"role": "user", "content": [sound, {"type": "text", "text": question}]}]),
+    ]
+    theirs = transformers.Qwen2AudioProcessor.from_pretrained(path)
     content = [{"type": "audio", "audio_url": "x"}, {"type": "text", "text": question}]
     text = theirs.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
     samples = (tone(16000, 1) / 32768).astype(np.float32)
     expected = np.asarray(theirs(text=text, audio=[samples], sampling_rate=16000)["input_ids"]).reshape(-1).tolist()
-    assert found == [expected, expected]
-    assert "chat template          from the processor's class" in server.out
+    host = host_of(path)
+    for chat in chats:
+        measure = host.measure(fetch_source(chat.media[0], MediaConfig()), MediaConfig())
+        assert host.expand(host.render(host.fit(chat)), [measure]).input_ids.tolist() == expected
+    assert host.origins["chat template"] == "the processor's class"
 
 
 # ---- the proof at start
