@@ -16,6 +16,7 @@ from model.grids.bounds import frame_rules
 from server.report import describe
 from server.requests.model_card import read_model_card
 from server.thread_limit import Threads
+from tests.parity.entries import entries
 from tests.parity.harness import load_ours
 from tests.parity.theirs import transformers
 from tests.published.layouts import SEEING, WRITERS, audio_as_published, change, config_of, host_of
@@ -126,31 +127,31 @@ def test_nothing_is_merged_into_a_section(seeing: Path) -> None:
     assert_as_transformers(seeing, tokens=391)
 
 
-@pytest.mark.parametrize("flat", [{}, {"processor_class": "X"}, {"image_processor": None, "video_processor": None}])
-def test_a_file_without_sections_leaves_the_older_one(seeing: Path, flat: dict[str, Any]) -> None:
+def test_a_file_without_sections_leaves_the_older_one(seeing: Path) -> None:
     change(seeing, "preprocessor_config.json", max_pixels=50176)
-    (seeing / "processor_config.json").write_text(json.dumps(flat))
-    assert_as_transformers(seeing, tokens=54)
-    assert host_of(seeing).origins["pictures"] == "preprocessor_config.json"
+    flat: list[dict[str, Any]] = [{}, {"processor_class": "X"}, {"image_processor": None, "video_processor": None}]
+    with entries() as entry:
+        for values in flat:
+            (seeing / "processor_config.json").write_text(json.dumps(values))
+            with entry(values):
+                assert_as_transformers(seeing, tokens=54)
+                assert host_of(seeing).origins["pictures"] == "preprocessor_config.json"
 
 
-@pytest.mark.parametrize(
-    ("section", "values", "said"),
-    [
+def test_what_is_not_supported_is_named_with_its_section(tmp_path: Path) -> None:
+    path = WRITERS["qwen2_vl"](tmp_path)
+    unsupported: list[tuple[str, dict[str, Any], str]] = [
         ("image_processor", {"patch_size": 16}, "patch_size = 16"),
         ("image_processor", {"do_resize": False}, "do_resize = False"),
         ("image_processor", {"size": {"longest_edge": "x"}}, "size: 'longest_edge' is 'x'"),
         ("video_processor", {"merge_size": 4}, "merge_size = 4"),
         ("video_processor", {"temporal_patch_size": 4}, "temporal_patch_size = 4"),
-    ],
-)
-def test_what_is_not_supported_is_named_with_its_section(
-    tmp_path: Path, section: str, values: dict[str, Any], said: str
-) -> None:
-    path = WRITERS["qwen2_vl"](tmp_path)
-    change(path, "processor_config.json", **{section: values})
-    with pytest.raises(CheckpointError, match=f"^processor_config.json: {section}: {said}"):
-        host_of(path)
+    ]
+    with entries() as entry:
+        for section, values, said in unsupported:
+            (path / "processor_config.json").write_text(json.dumps({section: values}))
+            with entry(said), pytest.raises(CheckpointError, match=f"^processor_config.json: {section}: {said}"):
+                host_of(path)
 
 
 # ---- videos

@@ -1,45 +1,68 @@
-"""Every request field of vLLM over a running server: honoured, or a 400 that names it, or without effect."""
+"""Every request field of vLLM over a running server, and what its usage says of media that were made smaller.
+
+A field is honoured, or a 400 that names it, or without effect.
+"""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
+from configs.checkpoint import Checkpoint
+from model.registry import family_of
 from server.http.routes.vllm_fields import FIELDS
-from tests.e2e.running import RunningServer, data_url, picture, running, uncached
+from tests.e2e.running import RunningServer, data_url, picture, running
 from tests.e2e.test_chat import events
+from tests.parity.entries import entries
 from tests.parity.test_prefill import WITH_IDS
+from tests.published.vllm_fields import (
+    ANY,
+    ASKED,
+    BASE,
+    BY_HAND,
+    CHANGES,
+    CHAT,
+    COUNTED,
+    DIGITS,
+    ELSEWHERE,
+    PICTURE,
+    REFUSED,
+    TOKENIZE,
+    WRONG,
+    A,
+    B,
+    answer,
+    events_with_error,
+    post,
+    refused,
+    text,
+)
+from tests.samples.videos import make_clip
 from tests.tiny.qwen2_vl import write_qwen2_vl
-from tokenization.chat.tool_offer import FIELDS as TOOLS
+from tests.tokenization.worker_harness import url
+from tokenization.chat.options import MediaOptions
 
-CHAT, TOKENIZE = "/v1/chat/completions", "/tokenize"
-PICTURE = {"type": "image_url", "image_url": {"url": data_url(picture(240, 160))}}
-ASKED = [{"role": "user", "content": [PICTURE, {"type": "text", "text": "what is it?"}]}]
-BEGUN = [*ASKED, {"role": "assistant", "content": "It is"}]
-BASE: dict[str, Any] = {"messages": ASKED, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
-A, B = 32, 33  # a byte-level vocabulary's letters
-DIGITS = list(range(15, 25))
-HOT = {"temperature": 1.5, "seed": 3}
-ANY: list[Any] = [True, 7, "x", ["x"], {"a": 1}]
-REFUSED = [field for field in FIELDS if field.treatment == "refused"]
+OWN = 12_845_056  # pixels: of every published checkpoint
+LARGE = data_url(picture(1600, 1200))
+SMALL = data_url(picture(300, 200))
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its template counts pictures where `add_vision_id` asks for it, as the published one."""
-    path = write_qwen2_vl(tmp_path_factory.mktemp("checkpoints") / "fields", tied=False)
+    """Its template counts pictures where `add_vision_id` asks for it, and its bound of pixels is the published one."""
+    path = write_qwen2_vl(tmp_path_factory.mktemp("checkpoints") / "fields", tied=False, max_pixels=OWN)
     (path / "chat_template.json").write_text(json.dumps({"chat_template": WITH_IDS}))
     return path
 
 
 @pytest.fixture(scope="module")
 def fields(model: Path, shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    root = shm_root.with_name(f"{shm_root.name}-fields")
-    with running(model, root, tmp_path_factory.mktemp("logs"), "--workers", "1") as server:
+    """Its cache holds 2048 tokens of a model that takes 32,768, and its bound of pixels is below the checkpoint's."""
+    root, bounds = shm_root.with_name(f"{shm_root.name}-fields"), ("--max-pixels", "200704", "--kv-cache-mib", "1")
+    with running(model, root, tmp_path_factory.mktemp("logs"), "--workers", "1", *bounds) as server:
         yield server
 
 
@@ -49,69 +72,26 @@ def special(model: Path) -> dict[str, int]:
     return {token["content"]: token["id"] for token in added}
 
 
-def post(server: RunningServer, url: str = CHAT, **body: Any) -> httpx.Response:
-    return server.http.post(url, json={**BASE, **body})
-
-
-def answer(server: RunningServer, **body: Any) -> dict[str, Any]:
-    """What a client sees of the answer, without its id, its time and what was cached."""
-    found = post(server, **body)
-    assert found.status_code == 200, found.text
-    whole = found.json()
-    return {"choices": whole["choices"], "usage": uncached(whole["usage"])}
-
-
-def text(server: RunningServer, **body: Any) -> str:
-    said: str = answer(server, **body)["choices"][0]["message"]["content"]
-    return said
-
-
-# ---- honoured. For each field: what stands beside it both times, and what it is set to.
-
-CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "messages": ({}, {"messages": [{"role": "user", "content": "Hi"}]}),
-    "max_completion_tokens": ({}, {"max_completion_tokens": 3}),
-    "max_tokens": ({}, {"max_tokens": 3}),
-    "min_tokens": ({"stop_token_ids": [A], "logit_bias": {str(A): 100}}, {"min_tokens": 5}),
-    "temperature": ({"seed": 3}, {"temperature": 1.5}),
-    "top_p": (HOT, {"top_p": 1e-6}),
-    "top_k": (HOT, {"top_k": 1}),
-    "min_p": (HOT, {"min_p": 1}),
-    "seed": (HOT, {"seed": 4}),
-    "n": ({}, {"n": 2}),
-    "presence_penalty": ({}, {"presence_penalty": 2}),
-    "frequency_penalty": ({}, {"frequency_penalty": 2}),
-    "repetition_penalty": ({}, {"repetition_penalty": 10}),
-    "logit_bias": ({}, {"logit_bias": {str(A): 100}}),
-    "allowed_token_ids": ({}, {"allowed_token_ids": [A, B]}),
-    "bad_words": ({"allowed_token_ids": [A, B], "logit_bias": {str(A): 50}}, {"bad_words": ["A"]}),
-    "stop": ({"allowed_token_ids": [A]}, {"stop": "AAA"}),
-    "stop_token_ids": ({"allowed_token_ids": [A]}, {"stop_token_ids": [A]}),
-    "include_stop_str_in_output": ({"allowed_token_ids": [A], "stop": "A"}, {"include_stop_str_in_output": True}),
-    "logprobs": ({}, {"logprobs": True}),
-    "top_logprobs": ({"logprobs": True}, {"top_logprobs": 2}),
-    "return_token_ids": ({}, {"return_token_ids": True}),
-    "return_tokens_as_token_ids": ({"logprobs": True}, {"return_tokens_as_token_ids": True}),
-    "add_generation_prompt": ({}, {"add_generation_prompt": False}),
-    "continue_final_message": ({"messages": BEGUN}, {"continue_final_message": True}),
-    "chat_template_kwargs": ({}, {"chat_template_kwargs": {"add_vision_id": True}}),
-    "response_format": ({}, {"response_format": {"type": "json_object"}}),
-    "structured_outputs": ({}, {"structured_outputs": {"regex": "[0-9]+"}}),
-    "mm_processor_kwargs": ({}, {"mm_processor_kwargs": {"max_pixels": 3136 * 4}}),
-}
-BY_HAND = {"model", "stream", "stream_options", "skip_special_tokens", "ignore_eos"}  # each has a test below
-ELSEWHERE = {"cache_salt", "echo", "include_reasoning", *TOOLS}  # tests/e2e, tests/server/http/routes
+# ---- honoured
 
 
 def test_every_honoured_field_is_looked_at() -> None:
     assert {field.name for field in FIELDS if field.treatment == "honoured"} == {*CHANGES, *BY_HAND, *ELSEWHERE}
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_an_honoured_field_changes_the_answer(fields: RunningServer, name: str) -> None:
-    beside, change = CHANGES[name]
-    before, after = answer(fields, **beside), answer(fields, **{**beside, **change})
-    assert before != after and before == answer(fields, **beside)
+def test_an_honoured_field_changes_the_answer(fields: RunningServer) -> None:
+    """And nothing but the field does: without it the answer is the same again, after all of them."""
+
+    def plain() -> dict[str, Any]:
+        found = {json.dumps(beside): beside for beside, _ in CHANGES.values()}
+        return {key: answer(fields, **beside) for key, beside in found.items()}
+
+    before = plain()
+    with entries() as entry:
+        for name, (beside, change) in CHANGES.items():
+            with entry(name):
+                assert answer(fields, **{**beside, **change}) != before[json.dumps(beside)]
+    assert plain() == before
 
 
 def test_a_model_and_a_stream_are_honoured(fields: RunningServer) -> None:
@@ -153,33 +133,24 @@ def test_an_end_is_hidden_and_must_be_allowed(fields: RunningServer, special: di
 
 def test_a_continued_answer_goes_on_as_the_whole_one(fields: RunningServer) -> None:
     whole = text(fields, allowed_token_ids=DIGITS)
-    assert len(whole) == 24 and whole.isdigit()
-    for at in (1, 7, 23):
+    assert len(whole) == 12 and whole.isdigit()
+    for at in (1, 7, 11):
         begun = [*ASKED, {"role": "assistant", "content": whole[:at]}]
-        rest = text(fields, messages=begun, continue_final_message=True, allowed_token_ids=DIGITS, max_tokens=24 - at)
+        rest = text(fields, messages=begun, continue_final_message=True, allowed_token_ids=DIGITS, max_tokens=12 - at)
         assert rest == whole[at:]
         explicit: dict[str, Any] = {"continue_final_message": True, "add_generation_prompt": False, "stream": True}
-        chunks = events(post(fields, messages=begun, allowed_token_ids=DIGITS, max_tokens=24 - at, **explicit))
+        chunks = events(post(fields, messages=begun, allowed_token_ids=DIGITS, max_tokens=12 - at, **explicit))
         assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == rest
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {},
-        {"add_generation_prompt": False},
-        {"messages": BEGUN, "continue_final_message": True},
-        {"chat_template_kwargs": {"add_vision_id": True}},
-        {"mm_processor_kwargs": {"max_pixels": 3136 * 4}},
-        {"mm_processor_kwargs": {"size": {"shortest_edge": 500_000}}},
-    ],
-    ids=str,
-)
-def test_counted_as_answered(fields: RunningServer, asked: dict[str, Any]) -> None:
-    counted = post(fields, TOKENIZE, **asked).json()
-    assert counted["count"] == answer(fields, **asked)["usage"]["prompt_tokens"]
+def test_counted_as_answered(fields: RunningServer) -> None:
     plain = post(fields, TOKENIZE).json()
-    assert (counted["ids"] == plain["ids"]) == (not asked)
+    with entries() as entry:
+        for asked in COUNTED:
+            with entry(asked):
+                counted = post(fields, TOKENIZE, **asked).json()
+                assert counted["count"] == answer(fields, **asked, max_tokens=1)["usage"]["prompt_tokens"]
+                assert (counted["ids"] == plain["ids"]) == (not asked)
 
 
 def test_an_option_of_all_media_is_that_of_each(fields: RunningServer) -> None:
@@ -194,13 +165,6 @@ def test_an_option_of_all_media_is_that_of_each(fields: RunningServer) -> None:
 
 
 # ---- refused
-
-
-def refused(found: httpx.Response) -> dict[str, Any]:
-    assert found.status_code == 400, found.text
-    error: dict[str, Any] = found.json()["error"]
-    assert set(error) == {"message", "type", "param", "code"} and error["type"] == "invalid_request_error"
-    return error
 
 
 def test_a_refused_field_is_a_400_that_names_it(fields: RunningServer) -> None:
@@ -224,32 +188,11 @@ def test_what_changes_nothing_passes(fields: RunningServer) -> None:
         assert answer(fields, **ignored, unheard_of=value) == plain
 
 
-@pytest.mark.parametrize(
-    ("asked", "param"),
-    [
-        ({"messages": BEGUN, "continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),
-        ({"continue_final_message": True}, "continue_final_message"),
-        ({"continue_final_message": "yes"}, "continue_final_message"),
-        ({"add_generation_prompt": 1}, "add_generation_prompt"),
-        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
-        ({"chat_template_kwargs": {"eos_token": "x"}}, "chat_template_kwargs.eos_token"),
-        ({"chat_template_kwargs": {"x": "<|im_end|>"}}, "chat_template_kwargs"),
-        ({"chat_template_kwargs": {"x": 10**30}}, "chat_template_kwargs.x"),
-        ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
-        ({"mm_processor_kwargs": {"num_crops": 4}}, "mm_processor_kwargs.num_crops"),
-        ({"mm_processor_kwargs": {"max_pixels": -1}}, "mm_processor_kwargs.max_pixels"),
-        ({"allowed_token_ids": []}, "allowed_token_ids"),
-        ({"allowed_token_ids": [10**6]}, "allowed_token_ids"),
-        ({"bad_words": [""]}, "bad_words"),
-        ({"bad_words": "x"}, "bad_words"),
-        ({"skip_special_tokens": "no"}, "skip_special_tokens"),
-    ],
-    ids=str,
-)
-def test_an_honoured_field_is_refused_when_it_is_wrong(
-    fields: RunningServer, asked: dict[str, Any], param: str
-) -> None:
-    assert refused(post(fields, **asked))["param"] == param
+def test_an_honoured_field_is_refused_when_it_is_wrong(fields: RunningServer) -> None:
+    with entries() as entry:
+        for asked, param in WRONG:
+            with entry(asked):
+                assert refused(post(fields, **asked))["param"] == param
 
 
 def test_rules_that_leave_no_token_are_the_clients_fault(fields: RunningServer, special: dict[str, int]) -> None:
@@ -263,15 +206,9 @@ def test_rules_that_leave_no_token_are_the_clients_fault(fields: RunningServer, 
     fields.assert_nothing_held()
 
 
-def events_with_error(found: httpx.Response) -> dict[str, Any]:
-    lines = [line for line in found.text.split("\n") if line.startswith("data: ")]
-    error: dict[str, Any] = json.loads(lines[-1].removeprefix("data: "))["error"]
-    return error
-
-
 def test_a_bad_word_never_stands_in_the_answer(fields: RunningServer) -> None:
-    letters = {"allowed_token_ids": [A, B, 220], "temperature": 1.5, "max_tokens": 200}
-    for seed in range(3):
+    letters = {"allowed_token_ids": [A, B, 220], "temperature": 1.5, "max_tokens": 100}
+    for seed in range(2):
         free = text(fields, **letters, seed=seed)
         tamed = text(fields, **letters, seed=seed, bad_words=["AB", "BBB"])
         assert "AB" in free and "BBB" in free
@@ -298,3 +235,62 @@ def test_the_sdk_passes_them_in_extra_body(fields: RunningServer) -> None:
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model="fields", messages=messages, extra_body={"guided_choice": ["a", "b"]})
     assert caught.value.param == "guided_choice" and "structured_outputs" in caught.value.message
+
+
+# ---- media that a bound of the server makes smaller
+
+
+def expected(model: Path, width: int, height: int) -> tuple[int, int]:
+    """(width, height) by the checkpoint alone."""
+    checkpoint = Checkpoint(model)
+    host: Any = family_of(checkpoint).processor(checkpoint, OWN)
+    size: tuple[int, int] = host.handlers["image"]._resized(height, width, MediaOptions(), OWN)[::-1]
+    return size
+
+
+def test_usage_of_both_routes_says_what_was_made_smaller(fields: RunningServer, model: Path) -> None:
+    parts = [{"image": SMALL}, {"image": LARGE}, {"text": "x"}]
+    answer = fields.http.post("/chat", json={"inputs": parts, "parameters": {"max_tokens": 1}}).json()
+    (found,) = answer["usage"]["reduced_media"]
+    assert found["width"] * found["height"] <= 200_704 < found["wanted_width"] * found["wanted_height"]
+    assert (found["wanted_width"], found["wanted_height"]) == expected(model, 1600, 1200)
+    assert {key: found[key] for key in ("index", "kind", "limit", "param")} == {
+        "index": 1, "kind": "image", "limit": "max_pixels", "param": "inputs[1].image",
+    }  # fmt: skip
+    content = [{"type": "image_url", "image_url": {"url": LARGE}}, {"type": "text", "text": "x"}]
+    messages: Any = [{"role": "user", "content": content}]
+    with openai.OpenAI(base_url=f"{fields.url}/v1", api_key="x") as client:
+        whole = client.chat.completions.create(model="fields", messages=messages, max_tokens=1)
+        chunks = list(
+            client.chat.completions.create(
+                model="fields", messages=messages, max_tokens=1, stream=True,
+                stream_options={"include_usage": True},
+            )
+        )  # fmt: skip
+    for usage in (whole.usage, chunks[-1].usage):
+        assert usage is not None and usage.model_extra is not None
+        (said,) = usage.model_extra["reduced_media"]
+        assert said == {**found, "index": 0, "param": "messages[0].content[0]"}
+
+
+def test_nothing_is_said_where_nothing_was_made_smaller(fields: RunningServer) -> None:
+    asked_for = {"image": LARGE, "max_pixels": 50_176}  # the client's own wish
+    answer = fields.http.post("/chat", json={"inputs": [{"image": SMALL}, asked_for], "parameters": {"max_tokens": 1}})
+    assert "reduced_media" not in answer.json()["usage"]
+
+
+def test_a_video_that_fits_the_model_and_not_the_cache_is_made_smaller(fields: RunningServer) -> None:
+    """1 MiB of cache is 2048 tokens; at its own size the video has more."""
+    assert fields.http.get("/v1/models").json()["data"][0]["max_model_len"] == 2048
+    film = {"video": url(make_clip(60, size=(320, 240))), "fps": 20, "min_pixels": 100_352}
+    answer = fields.http.post("/chat", json={"inputs": [film], "parameters": {"max_tokens": 1}})
+    assert answer.status_code == 200, answer.text
+    usage = answer.json()["usage"]
+    (found,) = usage["reduced_media"]
+    assert (found["kind"], found["limit"]) == ("video", "max_model_len") and usage["prompt_tokens"] < 2048
+    counted = fields.http.post("/tokenize", json=[film]).json()
+    assert counted["count"] == usage["prompt_tokens"]
+    assert counted["media"][0]["reduced"] == {k: v for k, v in found.items() if k not in ("index", "param", "kind")}
+    whole = fields.http.post("/chat", json=[{**film, "total_pixels": 90_316_800}])
+    assert whole.status_code == 400 and whole.json()["error"]["code"] == "context_length_exceeded"
+    assert json.dumps(whole.json()).count("2048")
