@@ -9,12 +9,13 @@ STAMP := .venv/.made
 # Into an environment that has no pip of its own, by that of .venv; what is imported is compiled then.
 PIP_INTO = $(BIN)/python -m pip --python $(1)/bin/python install --quiet --no-compile $(PIP_ARGS)
 
-.PHONY: help venv serve test proofs faults families ranks test-npu test-npu-ranks layouts clients contract vllm-tests pages exam exam-tests test-ray environments long check fmt docs wheels embedded media resaved known bench-preprocess
+.PHONY: help venv serve quick test proofs faults families ranks test-npu test-npu-ranks layouts clients contract vllm-tests pages exam exam-tests test-ray environments long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make venv                 .venv with the exact versions of constraints/cpu.txt (PYTHON=, PIP_ARGS=)"
 	@echo "make serve [MODEL=<dir or ORG/NAME>]  serve it on 127.0.0.1:8000; the embedded model without MODEL (ARGS=\"--port 9000\")"
+	@echo "make quick [T=requests]   the tests that start no process and build no model; T: of one folder"
 	@echo "make test                 every test that takes less than minutes"
 	@echo "make faults               running servers whose processes, files and clients are killed, stopped and removed"
 	@echo "make stress               the tests of processes beside two burners, in random order (ARGS=\"--seed 7\" for one again)"
@@ -50,6 +51,11 @@ serve: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+# Where T names a folder of tests, wherever it lies, that one alone: make quick T=requests
+T ?=
+quick: $(STAMP)
+	$(BIN)/python -m pytest -p tests.quick $(if $(T),-n 0 $$(find tests -type d -name "$(T)" | grep . || echo "no-folder-$(T)"),--numprocesses 2 --dist loadfile) -m "" $(ARGS)
 
 # An environment for each version of torch_npu, apart from .venv, where `import torch` would fail with it.
 NPU_PAIRS := torch_npu-2.13.0 torch_npu-2.10.0.post4

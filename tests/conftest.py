@@ -15,7 +15,12 @@ from hypothesis import HealthCheck, settings
 from server.logs.setup import ACCESS, OURS, SILENCED
 from tests.groups import put_in_random_order, put_long_first, scheduling
 from tests.leaks import left_behind, roots_of, start_record
+from tests.rerun import pytest_terminal_summary
 
+__all__ = ["pytest_terminal_summary"]  # a hook of pytest's
+
+# What is imported and collected is never garbage; looking for some in it took a third of collecting.
+gc.disable()
 # Small matrices and two cores: a second OpenMP thread only waits. Set before torch is imported anywhere.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -57,6 +62,7 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays: a collection of garbage looks at what tests make, not at it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

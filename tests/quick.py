@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-LEFT_OUT = ("process", "network", "faults", "families", "matrix", "ranks", "served", "long", "npu", "pages", "ray")
+LEFT_OUT = (
+    "process", "network", "slow", "faults", "families", "matrix", "ranks", "served", "training", "long", "npu", "pages",
+    "ray",
+)  # fmt: skip
 WHOLE_FILE = re.compile(rf"^pytestmark = .*\bpytest\.mark\.(?:{'|'.join(LEFT_OUT)})\b", re.MULTILINE)
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec"}  # CPython's own audit events
 

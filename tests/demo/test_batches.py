@@ -20,6 +20,8 @@ from demo.studio import NO_COLOUR, NO_SHAPE, Seen, Studio
 from demo.words import Words
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 Drawn = Callable[[str, int], tuple[Batch, list[Example]]]
 SIZES = Sizes()
 WORDS = Words.load()

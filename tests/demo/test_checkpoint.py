@@ -25,6 +25,8 @@ from demo.sizes import Sizes
 from demo.words import Words
 from tests.tables import each_of
 
+pytestmark = pytest.mark.network
+
 SIZES = Sizes()
 
 

@@ -10,6 +10,8 @@ from demo.exam import CHINESE_GOAL, ROWS
 from demo.examiner import Result
 from tests.demo.test_exam import marked, row
 
+pytestmark = pytest.mark.slow
+
 REPO = Path(__file__).resolve().parents[2]
 
 

@@ -20,6 +20,8 @@ from demo.scoring import overlap, plain, same, wilson
 from demo.words import Words
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 Drawn = Callable[[Row, int, int], Item]
 REPO = Path(__file__).resolve().parents[2]
 

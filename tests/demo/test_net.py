@@ -18,7 +18,7 @@ from demo.words import Words
 from model.net.multimodal import MultimodalLM
 from tests.parity.harness import Film, OurRun, Sample, Sound, load_ours
 
-pytestmark = pytest.mark.training
+pytestmark = [pytest.mark.training, pytest.mark.network]
 SIZES = Sizes()
 Medium = tuple[str, tuple[int, int, int], float]  # kind, grid, seconds from one temporal grid to the next
 IMAGE: Medium = ("image", (1, 8, 10), 1.0)

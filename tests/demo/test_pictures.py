@@ -16,6 +16,8 @@ from demo.shapes import Paint, draw_form, paint_form
 from demo.wear import lit_picture, worn_picture
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 
 def pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
     return np.asarray(image)

@@ -10,6 +10,8 @@ from demo.words import Words
 from tests.demo.test_batches import draw
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(4)
 
 

@@ -33,6 +33,8 @@ from tokenization.media.frame_sampling import FrameSampling, sample_frames
 from tokenization.media.source import Source
 from tokenization.processor import Measure, Processor, StageClock
 
+pytestmark = pytest.mark.slow
+
 SIZES = Sizes()
 LIMITS = MediaConfig()
 Turn = tuple[tuple[str | bytes, ...], str]  # question (text, or the bytes of a medium), answer

@@ -12,6 +12,8 @@ from demo import clips, encode, recording, sounds
 from demo.answers import Direction
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 Floats = npt.NDArray[np.floating]
 DIRECTIONS: tuple[Direction, ...] = ("left", "right", "up", "down")
 

@@ -20,6 +20,8 @@ from demo.tasks import Asked, Asker
 from demo.words import LANGUAGES, Words
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 DIRECTIONS: tuple[Direction, ...] = ("left", "right", "up", "down")
 WORDS = Words.load()
 BOX = re.compile(r"<ref>(.+)</ref><box>\((\d+),(\d+)\),\((\d+),(\d+)\)</box>")

@@ -10,6 +10,8 @@ from demo.tasks import Asker
 from demo.tooling import NAME, asked_with, declare, said_call, system_text
 from demo.words import Words
 
+pytestmark = pytest.mark.slow
+
 WORDS = Words.load()
 
 

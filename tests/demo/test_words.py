@@ -19,6 +19,8 @@ from demo.templates import parse, read
 from demo.words import LANGUAGES, TASKS, Words
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 MEDIUM = re.compile(
     r"picture|image|photo|drawing|figure|screenshot|pic|illustration|sketch|snapshot|graphic"
     r"|video|clip|animation|movie|footage|film|gif|sound|audio|recording|track|sample|图|照片|画|视频|短片|动画|片段|影片|声音|音频|录音",

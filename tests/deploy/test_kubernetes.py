@@ -64,6 +64,7 @@ def variables(container: dict[str, Any]) -> dict[str, str]:
 # ---- the overlays
 
 
+@pytest.mark.process
 @needs_kubectl
 @each_of("name", BASES)
 def test_a_base_is_its_file(name: str) -> None:
@@ -72,6 +73,7 @@ def test_a_base_is_its_file(name: str) -> None:
     assert len(objects(name)) == 4
 
 
+@pytest.mark.process
 @needs_kubectl
 @each_of("name", OVERLAYS)
 def test_nobody_but_keda_says_how_many_pods_there_are(name: str) -> None:

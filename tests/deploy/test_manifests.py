@@ -154,6 +154,7 @@ def test_the_units_settings_are_taken(tmp_path: Path) -> None:
     assert service["User"] == "pixelferry" and service["MemoryMax"]
 
 
+@pytest.mark.process
 @pytest.mark.skipif(ANALYZE is None, reason="systemd is not installed")
 def test_systemd_itself_takes_the_unit(tmp_path: Path) -> None:
     def said(text: str) -> str:

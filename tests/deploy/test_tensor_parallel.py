@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
 from configs.serve import EngineConfig
@@ -31,6 +32,7 @@ def ranks(environment: dict[str, str]) -> int:
     return load_config([], environment).engine.tensor_parallel
 
 
+@pytest.mark.process
 @needs_kubectl
 def test_a_pod_has_a_card_for_each_rank() -> None:
     pod, container = pod_of(objects(OVERLAY))

@@ -3,11 +3,14 @@
 from typing import Any
 
 import httpx
+import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from tests.e2e.running import REPO, RunningServer
 from tests.e2e.saying import Saying
 from tests.e2e.test_chat import GREEDY, image_part
+
+pytestmark = pytest.mark.process
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
 CACHED = {"cache_control": {"type": "ephemeral"}}

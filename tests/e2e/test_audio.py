@@ -29,6 +29,8 @@ from tests.e2e.running import RunningServer, uncached
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
 
+pytestmark = pytest.mark.process
+
 
 def test_one_sound_reads_alike_however_it_is_sent(omni: RunningServer, sounds: Path) -> None:
     plain = native(omni, SOUND)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import pytest
 
 from tests.e2e.audio_chats import (
     GREEDY,
@@ -27,6 +28,8 @@ from tests.e2e.audio_chats import (
 from tests.e2e.running import RunningServer
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
+
+pytestmark = pytest.mark.process
 
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"audio": sound_url(b"no sound at all, but some bytes" * 40)}, "audio", "not a sound"),

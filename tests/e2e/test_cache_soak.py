@@ -12,6 +12,8 @@ from tests.e2e.cache_soak import CLIENTS, Load, peak_bytes, right_answers, stori
 from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer, until
 
+pytestmark = pytest.mark.process
+
 MIB = 1 << 20
 EMBEDDING_MIB, KV_MIB = 1, 1  # of about 20 pictures, and of 2,048 tokens
 FLAGS = ("--embedding-mib", str(EMBEDDING_MIB), "--kv-cache-mib", str(KV_MIB), "--max-model-len", "2048")

@@ -10,6 +10,8 @@ import pytest
 
 from tests.e2e.running import RunningServer, data_url, picture, uncached
 
+pytestmark = pytest.mark.process
+
 GREEDY: dict[str, Any] = {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
 IMAGE = data_url(picture(120, 90))
 

@@ -15,6 +15,8 @@ from tests.e2e.faults import GREEDY, LONG
 from tests.e2e.running import RunningServer, until
 from tests.hostile.clients import connected, posted, say
 
+pytestmark = pytest.mark.process
+
 OTHER = "127.0.0.2"
 HOLDS = {"max_tokens": 4095, "n": 8, "ignore_eos": True}
 SOCKETS = 12  # with 64 prompts each: all 768 places

@@ -7,6 +7,8 @@ import pytest
 
 from tests.e2e.running import RunningServer, data_url, picture
 
+pytestmark = pytest.mark.process
+
 PICTURE = data_url(picture(560, 560))
 TEXT = "one two <|im_start|> three"
 

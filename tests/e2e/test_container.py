@@ -17,6 +17,8 @@ from server.doctor.versions import ROWS
 from tests.e2e.conftest import Start
 from tests.e2e.running import REPO, SMALL, RunningServer
 
+pytestmark = pytest.mark.process
+
 DEPLOY = REPO / "deploy"
 # Everything read-only but /dev, as with `docker run --read-only`; "$@" runs there.
 READ_ONLY = """

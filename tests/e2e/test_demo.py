@@ -22,6 +22,8 @@ from server.report import size
 from tests.e2e.running import REPO, RunningServer
 from tests.samples.voices import firefox, safari
 
+pytestmark = pytest.mark.process
+
 EACH = 4  # questions of a task
 SEED = 7
 

@@ -14,6 +14,8 @@ import pytest
 from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer, data_url, picture, until
 
+pytestmark = pytest.mark.process
+
 CHAT = "/v1/chat/completions"
 KEYS = ("sk-one-geheim", "sk-two-geheim")
 HITS, QUERIES, BYTES = "mm_cache_hits_total", "mm_cache_queries_total", "mm_cache_bytes"

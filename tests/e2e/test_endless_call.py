@@ -11,7 +11,7 @@ from tests.e2e.faults import GREEDY, SMALL, later
 from tests.e2e.running import RunningServer, data_url, picture, until
 from tests.e2e.test_lanes import seconds_of
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.process]
 PULSE_SECONDS = 2.0
 SIDE = 77
 # A double of a decoder with a defect: for a picture of that side it computes for years, without the interpreter's lock.

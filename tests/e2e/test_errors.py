@@ -8,9 +8,12 @@ from itertools import product
 from typing import Any
 
 import httpx
+import pytest
 from PIL import Image
 
 from tests.e2e.running import RunningServer, data_url, picture, until
+
+pytestmark = pytest.mark.process
 
 IMAGE = data_url(picture(60, 60))
 NATIVE, OPENAI, TOKENIZE = "/chat", "/v1/chat/completions", "/tokenize"

@@ -21,6 +21,8 @@ from tests.tiny.mistral3 import write_mistral3
 from tests.tiny.said import made_to_say
 from tokenization.chat.parts import Kind
 
+pytestmark = pytest.mark.process
+
 MEDIA: dict[Kind, dict[str, Any]] = {"image": IMAGE, "video": SILENT, "audio": SOUND}
 GREEDY: dict[str, Any] = {"max_tokens": 4, "temperature": 0, "ignore_eos": True}
 QUESTION = {"text": "What is it?"}

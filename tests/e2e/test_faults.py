@@ -15,7 +15,7 @@ from tests.e2e.conftest import Start
 from tests.e2e.faults import GREEDY, LARGE, LONG, SHOWN, SMALL, LongStream, in_order, later, recovered, shown, tokens
 from tests.e2e.running import RunningServer, children_of, data_url, is_gone, picture, running, stat_of, until
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.process]
 Servers = Iterator[RunningServer]
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.functions_of_a_chat import traced
 
+pytestmark = pytest.mark.process
+
 REPO = Path(__file__).resolve().parents[2]
 Functions = dict[str, set[tuple[str, int, str]]]
 

@@ -14,6 +14,8 @@ from PIL import Image
 from tests.e2e.running import RunningServer, data_url, picture, running
 from tests.tiny.qwen_vl import write_qwen_vl
 
+pytestmark = pytest.mark.process
+
 REF, QUAD = "一只猫", "(0,0),(500,0),(500,500),(0,500)"
 ANSWER = ("<ref>", REF, "</ref>", "<box>", "(100,200),(700,800)", "</box>", " and ", "<quad>", QUAD, "</quad>")
 SAID = "".join(ANSWER)

@@ -14,6 +14,8 @@ from tests.e2e.running import RunningServer, data_url, picture, until
 from tests.hostile.loop_block import loop_of
 from tests.hostile.posting import stops, words
 
+pytestmark = pytest.mark.process
+
 LOOP_SECONDS = 0.05
 JSON = {"content-type": "application/json"}
 PICTURE = data_url(picture(400, 300))

@@ -16,6 +16,8 @@ from tests.hostile.clients import all_but_one_byte, connected, posted, say
 from tests.hostile.loop_block import loop_of
 from tests.hostile.measure import pss_bytes
 
+pytestmark = pytest.mark.process
+
 OPEN_FILES = 256
 FLAGS = {
     "--receive-seconds": 2, "--send-seconds": 1, "--max-inflight-mib": 8, "--max-body-mib": 2, "--max-requests": 2,

@@ -18,6 +18,8 @@ from tests.e2e.test_container import READ_ONLY, can_unshare
 from tests.server.hub.small_hub import COMMIT
 from tests.server.hub.small_hub import running as hub_of
 
+pytestmark = pytest.mark.process
+
 MORE = 24 << 20  # bytes of a file that is fetched beside the model; the library counts blocks of 10 MiB
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer, until
 
+pytestmark = pytest.mark.process
+
 KEYS = {"a": "sk-a-geheim", "b": "sk-b-geheim", "b-next": "sk-b-next-geheim"}  # the last two have one label
 CHAT: Any = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
 LONG: Any = {**CHAT, "n": 4, "max_tokens": 30000, "ignore_eos": True, "stream": True}

@@ -25,6 +25,8 @@ from tests.e2e.running import RunningServer, children_of, until
 from tests.e2e.test_container import healthy
 from tests.server.http.exchanges import bodies
 
+pytestmark = pytest.mark.process
+
 KEYS = ("sk-first-geheim", "sk-second-geheim", "sk-variable-geheim")
 
 

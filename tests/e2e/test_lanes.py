@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.e2e.faults import GREEDY, LARGE, SMALL, later
 from tests.e2e.running import RunningServer, data_url, until
 from tests.samples.hostile_media import turned_png
+
+pytestmark = pytest.mark.process
 
 TICK = os.sysconf("SC_CLK_TCK")
 PICTURES = 40  # of one video

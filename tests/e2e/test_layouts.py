@@ -30,7 +30,7 @@ HEARD = {
     "qwen2_5_omni": ("text", "audios", "talkie", "image_talkie_audio", "audio_video_image"),
 }
 
-pytestmark = pytest.mark.served
+pytestmark = [pytest.mark.served, pytest.mark.process]
 
 
 def expected(path: Path, root: Path) -> tuple[dict[str, Parts], dict[str, Reference]]:

@@ -23,7 +23,7 @@ from tests.e2e.running import NAME, RunningServer, data_url, is_gone, picture, u
 from tests.e2e.test_logs import ID, found
 from tests.hostile.clients import connected, posted, say
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.process]
 Servers = Iterator[RunningServer]
 ERROR = re.compile(r" error=(\w+)")
 DRAINS_LONG = ("--drain-seconds", "600")  # longer than any test

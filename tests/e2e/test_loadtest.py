@@ -11,6 +11,8 @@ from server.loadtest.command import GOOD, loadtest
 from server.usage import usage_of
 from tests.e2e.running import RunningServer
 
+pytestmark = pytest.mark.process
+
 STAGES = ("prepare", "queue", "prefill", "decode")
 
 

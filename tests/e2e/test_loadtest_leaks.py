@@ -10,6 +10,8 @@ from server.loadtest.results.leaks import LeakCheck
 from server.loadtest.results.result import read_json
 from tests.e2e.running import REPO, RunningServer, running
 
+pytestmark = pytest.mark.process
+
 # The engine's sitecustomize.
 LEAK = """
 import sys

@@ -11,7 +11,7 @@ from tests.e2e.conftest import Start
 from tests.e2e.faults import recovered
 from tests.e2e.running import running, until
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.process]
 
 LINES = 1000  # a pipe holds some 350
 

@@ -14,6 +14,8 @@ from tests.e2e.faults import GREEDY, LONG, LongStream, recovered
 from tests.e2e.running import RunningServer, data_url, picture, until
 from tests.e2e.sent_secrets import JSON, SECRET
 
+pytestmark = pytest.mark.process
+
 ID = re.compile(r"\(request ([0-9a-f]{24})\)")
 
 

@@ -12,6 +12,8 @@ from tests.network.inside_server import OTHERS_FILES, PLACES, TRICKLING, absent
 from tests.network.namespace import run_inside, why_not
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 
+pytestmark = pytest.mark.process
+
 NO_NETWORK = why_not()
 ROUTES_WITH_MEDIA = {"/chat", "/v1/chat/completions", "/tokenize"}  # those that must be there
 

@@ -12,6 +12,8 @@ from server.http.openapi.described import DescribedRoute
 from server.http.openapi.document import ROUTES
 from tests.e2e.running import RunningServer
 
+pytestmark = pytest.mark.process
+
 EXAMPLES = [(route, name) for route in ROUTES for name in route.examples]
 
 

@@ -12,6 +12,8 @@ from tests.e2e.audio_chats import GREEDY, WAV, sound_url
 from tests.e2e.running import RunningServer, data_url, picture
 from tests.server.http.routes.wrong_messages import WRONG
 
+pytestmark = pytest.mark.process
+
 MESSAGES, FORM = "/v1/messages", "/v1/audio/transcriptions"
 PICTURE = picture(120, 90)
 BLOCK = {

@@ -19,6 +19,8 @@ from tests.parity.test_qwen2_engine import MEMBERS, reference_of
 from tokenization.chat.parts import Media
 from tokenization.text.bpe import BPETokenizer
 
+pytestmark = pytest.mark.process
+
 NAMES = ("text", "one", "three", "twenty")  # text first, then more and more pictures
 HEARD = ("text", "audios", "talkie", "image_talkie_audio", "audio_video_image")
 ROUTES = ("/chat", "/v1/chat/completions")

@@ -3,7 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.running import RunningServer, data_url, picture
+
+pytestmark = pytest.mark.process
 
 DECODERS = re.compile(r"libtorch|/markupsafe/|/av(\.libs)?/|libavcodec|/PIL/|pillow\.libs|libjpeg|libwebp")
 

@@ -11,6 +11,8 @@ import pytest
 from tests.e2e.nginx import in_front, needs_nginx
 from tests.e2e.running import REPO, RunningServer, data_url, picture, until
 
+pytestmark = pytest.mark.process
+
 CONFIG = REPO / "deploy" / "nginx.conf"
 PAGE = REPO / "docs" / "behind-a-proxy.md"
 

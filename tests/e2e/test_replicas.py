@@ -19,6 +19,8 @@ from tests.e2e.conftest import NAME
 from tests.e2e.nginx import Front, in_front, needs_nginx
 from tests.e2e.running import REPO, RunningServer, children_of, data_url, is_gone, picture, running, until
 
+pytestmark = pytest.mark.process
+
 CONFIG = REPO / "deploy" / "nginx-replicas.conf"
 PAGE = REPO / "docs" / "behind-a-proxy.md"
 FLAGS = ("--workers", "1", "--max-seqs", "2", "--allowed-host", NAME)

@@ -14,6 +14,8 @@ from tests.e2e.test_chat import IMAGE, complete, image_part
 from tests.server.http.routes.test_responses_body import PLACES, WRONG, places, planted
 from tests.server.http.routes.test_responses_events import EVENT, parsed, untimed
 
+pytestmark = pytest.mark.process
+
 GREEDY: dict[str, Any] = {"max_output_tokens": 8, "temperature": 0, "ignore_eos": True}
 TEXT = {"type": "input_text", "text": "what is it?"}
 PICTURE = {"type": "input_image", "image_url": IMAGE}

@@ -8,6 +8,8 @@ import pytest
 from tests.e2e.running import RunningServer, data_url, picture
 from tests.e2e.test_chat import GREEDY, complete, events, user
 
+pytestmark = pytest.mark.process
+
 IMAGE = data_url(picture(120, 90))
 ASK = [{"image": IMAGE}, {"text": "what is it?"}]
 MESSAGES = user({"type": "image_url", "image_url": {"url": IMAGE}}, {"type": "text", "text": "what is it?"})

@@ -9,6 +9,8 @@ from tests.e2e.conftest import Start
 from tests.e2e.faults import GREEDY, SMALL, recovered
 from tests.e2e.running import RunningServer, data_url, picture
 
+pytestmark = pytest.mark.process
+
 ROUNDS, CHATS, CLIENTS = 5, 400, 12
 LEAVER = 20  # one client in so many does not wait for its answer
 

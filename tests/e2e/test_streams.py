@@ -10,6 +10,8 @@ import pytest
 from tests.e2e.running import RunningServer
 from tests.e2e.test_chat import GREEDY, IMAGE, events, image_part, user
 
+pytestmark = pytest.mark.process
+
 CHAT = "/v1/chat/completions"
 LONG = "one two three four five six seven eight nine ten " * 400  # its prompt takes longer than a token of its answer
 ROLE = {"role": "assistant", "content": ""}

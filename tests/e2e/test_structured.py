@@ -13,6 +13,8 @@ import pytest
 from tests.e2e.running import RunningServer, data_url, picture, until
 from tests.e2e.test_chat import events, user
 
+pytestmark = pytest.mark.process
+
 IMAGE = data_url(picture(120, 90))
 MESSAGES = user({"type": "image_url", "image_url": {"url": IMAGE}}, {"type": "text", "text": "what is it?"})
 SCHEMA = {

@@ -12,6 +12,8 @@ from tests.e2e.conftest import Start
 from tests.e2e.running import REPO, RunningServer, children_of, data_url, picture, stat_of, until
 from tests.tiny.qwen2_vl import write_json
 
+pytestmark = pytest.mark.process
+
 
 def command(*args: str, cwd: Path = REPO) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-m", "server", *args], cwd=cwd, capture_output=True, text=True, timeout=60)

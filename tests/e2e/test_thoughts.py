@@ -13,6 +13,8 @@ from tests.e2e.test_chat import events
 from tests.e2e.thinker import ASKED, BARE, CALLING, CITY, ENDLESS, PLAIN, THOUGHTS, TOOL, WORDS, Thinker, write_thinker
 from tokenization.text.bpe import BPETokenizer
 
+pytestmark = pytest.mark.process
+
 CHAT = "/v1/chat/completions"
 
 

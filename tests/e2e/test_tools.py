@@ -8,9 +8,12 @@ from typing import Any
 
 import httpx
 import openai
+import pytest
 
 from tests.e2e.running import RunningServer, data_url, picture
 from tests.e2e.saying import ASKED, CALLS, OSLO, SAID, TOOLS, Saying, read, read_stream
+
+pytestmark = pytest.mark.process
 
 
 def test_an_answer_of_auto_is_words_and_calls_whole_and_in_pieces(saying: Saying) -> None:

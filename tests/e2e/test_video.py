@@ -8,6 +8,8 @@ from tests.e2e.running import RunningServer, data_url, picture, uncached
 from tests.samples.damaged_videos import mjpeg_clip
 from tests.samples.videos import B_FRAMES, make_clip, make_jpeg
 
+pytestmark = pytest.mark.process
+
 GREEDY: dict[str, Any] = {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
 FEW = {"min_pixels": 3136, "max_pixels": 28 * 28 * 16}
 QUESTION = "what is in it?"

@@ -25,6 +25,8 @@ from tests.e2e.running import RunningServer, data_url, picture, until
 from tests.e2e.sent_secrets import SECRET, sent_everywhere
 from tests.hostile.clients import connected, posted, say
 
+pytestmark = pytest.mark.process
+
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
 CANARY = ("--canary-seconds", "0.3", "--canary-deadline-seconds", "2", "--pulse-seconds", "60")

@@ -15,6 +15,8 @@ from configs.settings import EMBEDDED_NAME
 from tests.architecture.laws import ROOMS
 from tests.e2e.running import REPO, RunningServer, running
 
+pytestmark = pytest.mark.process
+
 NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 

@@ -14,6 +14,8 @@ from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tokenization.messages import Prepared
 from tokenization.worker import IDLE_SECONDS
 
+pytestmark = pytest.mark.process
+
 MEDIA = 5000
 RESTS = 20  # in a day
 FLAT = 16 * MIB  # of the rests, the last five against the second five

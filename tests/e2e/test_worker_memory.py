@@ -20,6 +20,8 @@ from tests.samples.videos import make_clip
 from tokenization.messages import Prepared, PrepareFailed
 from tokenization.worker_memory import TOO_LARGE
 
+pytestmark = pytest.mark.process
+
 Servers = Iterator[RunningServer]
 BOUND = 512  # MiB
 # A double of a leak, in workers alone: whenever memory is given back to the system, 32 MiB more are held for good.

@@ -13,6 +13,8 @@ from model.engine.scheduling.step_budget import step_tokens
 from tests.model.each import each
 from tests.tiny.qwen2_vl import write_json
 
+pytestmark = pytest.mark.network
+
 CPU = torch.device("cpu")
 
 

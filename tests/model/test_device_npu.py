@@ -22,6 +22,8 @@ from tests.model.test_device import config_of
 from tests.model.torch_npu_double import A2, A3, NpuDouble, install
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+pytestmark = pytest.mark.network
+
 
 @pytest.fixture(autouse=True)
 def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,8 @@ from tokenization.messages import Prepared
 from tokenization.placeholders import plain_positions
 from tokenization.processor import Modality
 
+pytestmark = pytest.mark.network
+
 SMALL = MediaConfig(max_pixels=56 * 112, max_video_pixels=200_704, max_frames=8, max_audio_seconds=2)
 LENGTH = 2048
 DECODER = {"max_position_embeddings", "num_attention_heads"}  # keys of its section, and of no other

@@ -10,6 +10,8 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from model.registry import architectures, families, family_of
 from tests.tiny.qwen2_vl import write_json
 
+pytestmark = pytest.mark.network
+
 
 def test_known(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", {"architectures": ["Qwen2VLForConditionalGeneration"]})

@@ -15,6 +15,8 @@ from tests.model.each import each
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+pytestmark = pytest.mark.network
+
 BF16 = torch.bfloat16
 
 

@@ -14,6 +14,8 @@ from model.weights import Weights
 from tests.model.each import each
 from tests.rights import forbidden
 
+pytestmark = pytest.mark.network
+
 CUTS: dict[str, tuple[Cut, Callable[[Tensor], Tensor]]] = {
     "whole": (WHOLE, lambda x: x),
     "rows": (Cut(rows=(range(2, 5),)), lambda x: x[2:5]),

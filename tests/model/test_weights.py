@@ -14,6 +14,8 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from model.weights import Weights
 from tests.model.each import each
 
+pytestmark = pytest.mark.network
+
 RENAMES = {"model.visual.": "visual.", "model.language_model.": "model."}
 
 

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from configs.checkpoint import Checkpoint
 from model.weights import Weights
 from tests.tiny.qwen2_vl import write_qwen2_vl
+
+pytestmark = pytest.mark.network
 
 
 def test_weights_tell_every_byte_once(tmp_path: Path) -> None:

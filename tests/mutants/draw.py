@@ -224,7 +224,9 @@ def draw(seed: int, struck: set[int], root: Path = REPO) -> list[Mutant]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--not", type=int, nargs="*", default=[], dest="struck", metavar="N", help="strike mutant N out")
+    parser.add_argument(
+        "--not", type=int, nargs="*", default=[], dest="struck", metavar="N", help="strike mutant N out"
+    )
     asked = parser.parse_args()
     json.dump([asdict(one) for one in draw(asked.seed, set(asked.struck))], sys.stdout, indent=1)
 

@@ -1,13 +1,13 @@
 """Find which mutants the tests see.
 
-    .venv/bin/python -m tests.mutants.run map   TREE build/mutants-1.json --into build/map-1.json
-    .venv/bin/python -m tests.mutants.run judge TREE build/mutants-1.json --map build/map-1.json --into build/seen-1.json
+    .venv/bin/python -m tests.mutants.run map   TREE build/mutants-1.json --into build/map.json
+    .venv/bin/python -m tests.mutants.run judge TREE build/mutants-1.json --map build/map.json --into build/seen.json
 
-TREE is a clone with an environment of its own (`make venv` there), whose files are changed while this runs and put back
-at the end. `map` runs `make test` once with a probe before each mutant's line, in whichever process it runs: which tests
-execute it, and what each costs. `judge` changes one file at a time and runs those tests, those of the cheapest file
-first, until one fails or two minutes are over. A test that fails without the mutant, too, is told and does not count.
-A mutant is a changed file, so that a child started by exec runs it as well.
+TREE is a clone with an environment of its own (`make venv` there), whose files are changed while this runs and put
+back at the end. `map` runs `make test` once with a probe before each mutant's line, in whichever process it runs:
+which tests execute it, and what each costs. `judge` changes one file at a time and runs those tests, those of the
+cheapest file first, until one fails or two minutes are over. A test that fails without the mutant, too, is told and
+does not count. A mutant is a changed file, so that a child started by exec runs it as well.
 """
 
 import argparse
@@ -101,7 +101,12 @@ def _map(tree: Path, mutants: list[Mutant], directory: Path, args: list[str]) ->
         number, _, test = line.partition(" ")
         if test in costs and not test.startswith(STYLE):
             hits[int(number)][test] = None
-    return {"status": status, "said": said, "costs": costs, "hits": {number: list(tests) for number, tests in hits.items()}}
+    return {
+        "status": status,
+        "said": said,
+        "costs": costs,
+        "hits": {number: list(tests) for number, tests in hits.items()},
+    }
 
 
 def _importing(tree: Path, path: str, costs: dict[str, float]) -> list[str]:
@@ -131,13 +136,15 @@ def _failed(tree: Path, directory: Path, tests: list[str], seconds: float) -> tu
     (directory / "wanted.json").write_text(json.dumps(tests))
     files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
     ended, said = _pytest(tree, directory, "-x", "-m", "", *files, seconds=seconds)
-    failed = [line.split(" - ")[0].split(" ", 1)[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    failed = [
+        line.split(" - ")[0].split(" ", 1)[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))
+    ]
     return (failed[0] if failed else ""), "out of time" if ended is None else f"exit {ended}"
 
 
 def _judge(tree: Path, one: Mutant, mapped: dict[str, Any], directory: Path, seconds: float) -> dict[str, Any]:
     tests = _in_order(mapped["hits"].get(str(one.number), []), mapped["costs"])
-    row = {"number": one.number, "stratum": one.stratum, "path": one.path, "line": one.line, "was": one.was,
+    row: dict[str, Any] = {"number": one.number, "stratum": one.stratum, "path": one.path, "line": one.line, "was": one.was,
            "text": one.text, "n_tests": len(tests), "seen": False, "by": "", "ended": "no test runs it"}  # fmt: skip
     begun = time.monotonic()
     for _ in range(3):  # of tests that fail without it, too
@@ -186,7 +193,10 @@ def main() -> None:
     for one in mutants[part::parts]:
         rows.append(_judge(tree, one, mapped, directory, asked.patience * SECONDS))
         asked.into.write_text(json.dumps(rows, indent=1))
-        print(json.dumps({name: rows[-1][name] for name in ("number", "path", "seen", "by", "ended", "seconds")}), flush=True)
+        print(
+            json.dumps({name: rows[-1][name] for name in ("number", "path", "seen", "by", "ended", "seconds")}),
+            flush=True,
+        )
     print(f"{sum(row['seen'] for row in rows)} of {len(rows)} seen", file=sys.stderr)
 
 

@@ -20,6 +20,8 @@ from tests.parity.harness import OurRun, load_over, make_sample
 from tests.tiny.fuyu import write_fuyu
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+pytestmark = pytest.mark.network
+
 MOST_LAUNCHES = {"whole": 13, "padded": 15}  # of a decoder layer
 MOST_WITH_LAYER_NORMS = 19
 HIDDEN = {"whole": 256, "padded": 64}  # of four heads: 64 and 16 wide

@@ -15,6 +15,8 @@ from tests.model.ops.present import present_ops
 from tests.npu.families import BLOCK_SIZE, write_family
 from tests.parity.harness import load_over
 
+pytestmark = pytest.mark.network
+
 Answers = dict[str, list[list[tuple[int, float]]]]
 """By request, for each answer: token of every step, and by how much its log-probability led."""
 

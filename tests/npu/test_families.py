@@ -15,6 +15,8 @@ from tests.npu.aten import COMPUTED_OTHERWISE, recorded
 from tests.npu.families import FAMILIES, mixed_logits, samples_of, write_family
 from tests.parity.harness import Sample, load_ours, load_over
 
+pytestmark = pytest.mark.network
+
 BAR = 0.06  # of the largest logit
 NETWORKS = {
     "qwen_vl": 3,

@@ -26,6 +26,8 @@ from tests.parity.harness import load_over
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tokenization.messages import Prepared
 
+pytestmark = pytest.mark.network
+
 BLOCK = 128
 
 

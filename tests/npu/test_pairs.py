@@ -2,9 +2,13 @@
 
 import re
 
+import pytest
+
 from tests.model.each import each
 from tests.npu.pairs import PAIRS, REPO
 from tests.npu.run import NO_TENSORS, ON_ONE, OWN, WHEEL
+
+pytestmark = pytest.mark.network
 
 
 @each(("name", "pair"), [("cpu.txt", PAIRS[0]), ("ascend.txt", PAIRS[1])])

@@ -22,6 +22,8 @@ from tests.model.ops import test_torch_ops as conformance
 from tests.model.ops.present import present_ops
 from tests.npu import test_calls as calls
 
+pytestmark = pytest.mark.network
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 WRONG = AssertionError  # numbers or shapes of the conformance test
 

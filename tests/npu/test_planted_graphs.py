@@ -33,6 +33,8 @@ from tests.npu.planted_calls import (
     workspace_as_it_comes,
 )
 
+pytestmark = pytest.mark.network
+
 OTHER_NUMBERS = AssertionError
 V2_NAMES = {"actual_seq_lengths": "actual_seq_qlen", "actual_seq_lengths_kv": "actual_seq_kvlen"}
 

@@ -17,6 +17,8 @@ from tests.model.each import each
 from tests.npu.references import Refused
 from tests.npu.ring0 import define_operators
 
+pytestmark = pytest.mark.network
+
 CPU = torch.device("cpu")
 ATTENTION = "npu_fused_infer_attention_score"
 CACHE = "npu_scatter_pa_kv_cache"

@@ -38,6 +38,8 @@ from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tokenization.worker_harness import url
 from tokenization.chat.parts import Media
 
+pytestmark = pytest.mark.network
+
 WRITERS: dict[str, Callable[..., Path]] = {"qwen2_audio": write_qwen2_audio, "qwen2_5_omni": write_qwen2_5_omni}
 
 

@@ -40,6 +40,8 @@ from tokenization.media.source import Source, tracks
 from tokenization.placeholders import Layout
 from tokenization.processor import Measure, Processor, StageClock
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig()
 MEL_BAR = 2e-4  # float64 against the extractor's own arithmetic
 

@@ -27,6 +27,8 @@ from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_audio import SECONDS, write_qwen2_audio
 from tokenization.media.mel import CONTEXT_FRAMES, MelSpec, log_mel
 
+pytestmark = pytest.mark.network
+
 WRITERS: dict[str, Callable[..., Path]] = {"qwen2_audio": write_qwen2_audio, "qwen2_5_omni": write_qwen2_5_omni}
 LENGTHS = [3, 4, 5, 7, 39, 40, 41, 42, 79, 80, 81, 119, 199, 200, 201, 298, 299, 300]  # a chunk has 40
 MORE_CHUNKS = [399, 400, 401, 803]

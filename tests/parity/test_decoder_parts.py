@@ -14,6 +14,8 @@ from model.net.multimodal import MultimodalLM
 from tests.parity.harness import OurRun, hf_logits, load_hf, load_ours, make_sample
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+pytestmark = pytest.mark.network
+
 BAR = 1e-4
 WAVE = torch.linspace(-1, 1, 64)  # of the tiny decoder's width
 

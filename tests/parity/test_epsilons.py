@@ -27,6 +27,8 @@ from tests.parity.theirs import transformers
 from tests.published.edits import edit_json, edit_tensors
 from tests.tiny.families import NAMES, WRITERS
 
+pytestmark = pytest.mark.network
+
 SMALL = MediaConfig(max_pixels=56 * 84, max_video_pixels=200_704, max_frames=8, max_audio_seconds=2)
 LENGTH = 2048
 NORM = "ln_"  # in the names of Qwen-VL's norms, and of nothing else; their biases too

@@ -27,6 +27,8 @@ from tests.parity.fuyu_reference import load_processor, their_prompt
 from tests.parity.harness import load_hf, load_ours
 from tests.tiny.fuyu import write_fuyu
 
+pytestmark = pytest.mark.network
+
 MEMBERS: dict[str, Parts] = {
     "text": ["Hello, world! What is a quick brown fox?\n"],
     "small": [picture(31, 29, 1), "what is in this image?\n"],

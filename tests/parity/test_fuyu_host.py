@@ -21,6 +21,8 @@ from tokenization.chat.rendering import with_rendering
 from tokenization.media.source import Source
 from tokenization.processor import Processor, StageClock
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig(max_pixels=1 << 28)  # the server's own caps are another matter
 BOX = (360, 240)  # smaller than the published one, to which transformers fills every picture
 # Width and height: around one patch, around rows, as large as the box and larger, in either direction.

@@ -15,6 +15,8 @@ from tests.parity.rounding import assert_tower, check_bfloat16
 from tests.published.edits import edit_json, edit_tensors
 from tests.tiny.fuyu import write_fuyu
 
+pytestmark = pytest.mark.network
+
 LAYOUTS: dict[str, Layouts] = {
     "text": [23],
     "picture": [Rows(rows=3, columns=5), 9],

@@ -48,6 +48,8 @@ from tests.tiny.internvl import LARGE, TILE, write_internvl, write_published_int
 from tokenization.chat.parts import Media
 from tokenization.media.source import Source
 
+pytestmark = pytest.mark.network
+
 SLOW = pytest.mark.families
 QUESTION = "what is in this image?"
 FILM = make_clip(40, rate=10, size=(64, 224), key_every=8)

@@ -26,6 +26,8 @@ from tokenization.prepare import prepare
 from tokenization.processor import StageClock
 from tokenization.tiled_pictures import tile_grid
 
+pytestmark = pytest.mark.network
+
 SLOW = pytest.mark.families
 
 

@@ -21,6 +21,8 @@ from tests.model.engine.engine_harness import EngineHarness, Parts, clip, engine
 from tests.parity.harness import load_ours
 from tests.samples.videos import make_clip
 
+pytestmark = pytest.mark.network
+
 SAMPLING = SamplingParams(max_tokens=6, temperature=0.0, seed=0, logprobs=True)
 CLIP = make_clip(40, rate=10, size=(56, 56), key_every=8)  # four seconds
 

@@ -27,6 +27,8 @@ from tests.parity.harness import load_hf, load_ours
 from tests.parity.theirs import transformers
 from tests.tiny.llava import write_llava
 
+pytestmark = pytest.mark.network
+
 MEMBERS: dict[str, Parts] = {
     "text": ["Hello, world! What is a quick brown fox?"],
     "image": [picture(90, 60, 1), "what is in this image?"],

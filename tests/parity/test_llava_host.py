@@ -24,6 +24,8 @@ from tokenization.messages import Encode, StartWorker
 from tokenization.prepare import encode
 from tokenization.processor import Measure, Processor, StageClock
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig()
 
 

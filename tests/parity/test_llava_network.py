@@ -16,6 +16,8 @@ from tests.parity.rounding import assert_no_further, assert_tower, check_bfloat1
 from tests.published.edits import edit_json
 from tests.tiny.llava import write_llava
 
+pytestmark = pytest.mark.network
+
 IMAGE = (1, 4, 4)
 LAYOUTS: dict[str, Layouts] = {
     "text": [23],

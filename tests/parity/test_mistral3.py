@@ -24,6 +24,8 @@ from tokenization.chat.dialects import chat_from_openai
 from tokenization.media.source import Source
 from tokenization.processor import StageClock
 
+pytestmark = pytest.mark.network
+
 
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:

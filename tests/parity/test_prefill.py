@@ -23,6 +23,8 @@ from tokenization.chat.rendering import with_rendering
 from tokenization.processor import Processor
 from tokenization.text.template import ChatTemplate
 
+pytestmark = pytest.mark.network
+
 WRITERS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "qwen2_vl": (write_qwen2_vl, TEMPLATE),
     "qwen2_5_vl": (write_qwen2_5_vl, TEMPLATE),

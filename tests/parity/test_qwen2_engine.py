@@ -30,6 +30,8 @@ from tests.parity.harness import load_hf, load_ours
 from tests.samples.videos import make_clip
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+pytestmark = pytest.mark.network
+
 WIDE = make_clip(40, rate=10, size=(56, 224), key_every=8)  # four seconds, higher or wider than its time is long
 SMALL = make_clip(40, rate=10, size=(56, 56), key_every=8)
 MEMBERS: dict[str, Parts] = {

@@ -19,6 +19,8 @@ from tokenization.chat.errors import ChatError
 from tokenization.media.video_plan import VideoPlan
 from tokenization.processor import Measure, Processor
 
+pytestmark = pytest.mark.network
+
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,x"}}
 VIDEO = {"type": "video_url", "video_url": {"url": "data:,x"}}
 

@@ -23,6 +23,8 @@ from tests.parity.rounding import check_bfloat16
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+pytestmark = pytest.mark.network
+
 WRITERS: dict[str, Callable[..., Path]] = {"qwen2_vl": write_qwen2_vl, "qwen2_5_vl": write_qwen2_5_vl}
 TEXT_ONLY: Layouts = [23]
 ONE_IMAGE: Layouts = [5, (1, 6, 8), 9]

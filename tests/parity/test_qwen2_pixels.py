@@ -22,7 +22,7 @@ from tokenization.media.source import Source
 from tokenization.processor import Measure, Processor, StageClock
 
 # Of the other family the same code makes them: tests/published/test_corpus_of_layouts.py compares its directories.
-pytestmark = pytest.mark.parametrize("qwen2", ["qwen2_vl"], indirect=True)
+pytestmark = [pytest.mark.parametrize("qwen2", ["qwen2_vl"], indirect=True), pytest.mark.network]
 LIMITS = MediaConfig()
 
 

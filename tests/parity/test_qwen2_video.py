@@ -15,6 +15,8 @@ from tokenization.media.frame_sampling import FRAME_MAX_PIXELS, FRAME_MIN_PIXELS
 from tokenization.media.source import Source
 from tokenization.processor import Processor, StageClock
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig()
 
 

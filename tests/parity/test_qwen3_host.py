@@ -30,6 +30,8 @@ from tokenization.media.video_frames import video_patches
 from tokenization.media.video_plan import VideoPlan
 from tokenization.processor import Measure, StageClock
 
+pytestmark = pytest.mark.network
+
 NO_CAPS = MediaConfig(max_pixels=UNBOUNDED, max_video_pixels=UNBOUNDED, max_frames=768)
 HUB = (4096, 25165824)  # what the published files say of videos
 OWN = (FRAMES.min_pixels, FRAMES.max_pixels)

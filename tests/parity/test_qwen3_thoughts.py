@@ -17,6 +17,8 @@ from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.rendering import with_rendering
 from tokenization.text.thoughts import opens_thought, thought_marks
 
+pytestmark = pytest.mark.network
+
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 CALL = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": {"city": "Oslo"}}}
 WORDS = ("It is dry.", "Two\nlines", "\n\nlate", "naïve 好")

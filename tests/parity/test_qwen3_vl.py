@@ -35,6 +35,8 @@ from tests.tiny.qwen3_vl import write_qwen3_vl
 from tokenization.chat.parts import Media
 from tokenization.media.source import Source
 
+pytestmark = pytest.mark.network
+
 QUESTION = "what is in this image?"
 WIDE = make_clip(40, rate=10, size=(64, 224), key_every=8)  # four seconds
 SMALL = make_clip(25, rate=10, size=(64, 64), key_every=8)  # 2.5 s: five frames, of which the last is shown twice

@@ -19,6 +19,8 @@ from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
 
+pytestmark = pytest.mark.network
+
 
 @pytest.fixture(scope="module")
 def host() -> QwenVLProcessor:

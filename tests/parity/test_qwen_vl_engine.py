@@ -18,6 +18,8 @@ from tests.parity.harness import load_ours
 from tokenization.messages import MediaItem, Prepared
 from tokenization.prepare import write_words
 
+pytestmark = pytest.mark.network
+
 PLAIN = ("text_1", "text_300", "image_1", "image_2", "image_only", "chat_image", "text_24")
 _LONG = ("len130", "image", "len64", "decode_across", "len300", "decode_across_100", "len80")
 LONG = tuple(f"seq64_{name}" for name in _LONG)

@@ -30,6 +30,8 @@ from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
 from tokenization.chat.rendering import with_rendering
 
+pytestmark = pytest.mark.network
+
 
 @pytest.fixture(scope="module")
 def host() -> QwenVLProcessor:

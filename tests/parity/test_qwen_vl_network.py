@@ -30,6 +30,8 @@ from tests.parity.golden_qwen_vl import (
 )
 from tests.parity.harness import OurRun, Sample, load_ours
 
+pytestmark = pytest.mark.network
+
 VISION_BAR, LOGITS_BAR = 1e-5, 1e-4
 
 

@@ -16,6 +16,8 @@ from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+pytestmark = pytest.mark.network
+
 WRITERS: dict[str, Callable[..., Path]] = {
     "qwen2_vl": write_qwen2_vl, "qwen2_5_vl": write_qwen2_5_vl, "qwen2_5_omni": write_qwen2_5_omni,
 }  # fmt: skip

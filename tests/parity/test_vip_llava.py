@@ -10,6 +10,8 @@ from tests.parity.engine_check import Setup, submit_all
 from tests.parity.pictures import MEMBERS, THREE, setup_at
 from tests.tiny.vip_llava import write_vip_llava
 
+pytestmark = pytest.mark.network
+
 
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:

@@ -17,6 +17,8 @@ from tests.parity.entries import entries
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.qwen2_vl import write_json
 
+pytestmark = pytest.mark.network
+
 SOME = 2  # starts of a family in `make test`
 
 
@@ -29,6 +31,7 @@ def wrong_in(count: int, root: Path, *names: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.process
 def test_some_absurd_values(tmp_path: Path) -> None:
     assert wrong_in(SOME, tmp_path, *NAMES) == []
 

@@ -36,6 +36,8 @@ from tokenization.chat.dialects import chat_from_openai
 from tokenization.media.source import Source
 from tokenization.processor import Processor, StageClock
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig(max_pixels=1 << 28)  # the server's own caps are another matter
 LARGE = [(1300, 900), (5000, 4000)]  # the second is above every published bound
 OF_MODEL = {

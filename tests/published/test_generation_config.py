@@ -16,6 +16,8 @@ from tests.parity.theirs import transformers
 from tests.published.edits import edit_json
 from tests.tiny.families import WRITERS
 
+pytestmark = pytest.mark.network
+
 # Field: a value that a request without wishes then gets, and where.
 APPLIED: dict[str, Any] = {
     "do_sample": True, "temperature": 0.25, "top_p": 0.5, "top_k": 7, "min_p": 0.125, "repetition_penalty": 1.5,

@@ -82,6 +82,7 @@ def test_more_used_than_allowed_leaves_nothing(tmp_path: Path) -> None:
     assert free_host_bytes(machine(tmp_path, GIB, **v2(GIB, 2 * GIB, 0))) == 0
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not (V1 / "cgroup.procs").exists() or os.geteuid() != 0, reason="needs a writable version 1 cgroup")
 def test_a_real_cgroup(tmp_path: Path) -> None:
     inside = V1 / f"kv-cache-default-{os.getpid()}"

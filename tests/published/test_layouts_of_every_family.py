@@ -29,6 +29,8 @@ from tokenization.chat.parts import Kind
 from tokenization.media.source import fetch_source
 from tokenization.processor import StageClock
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig(max_pixels=100_352)
 MEDIA: dict[Kind, dict[str, Any]] = {"image": IMAGE, "video": SILENT, "audio": SOUND}
 UNKNOWN = {"qwen_vl"}  # to transformers: its class came with its checkpoints

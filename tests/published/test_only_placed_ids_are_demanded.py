@@ -14,6 +14,8 @@ from tests.parity.theirs import transformers
 from tests.published.layouts import SEEING, WRITERS, change, config_of, host_of
 from tests.tiny.qwen2_vl import write_json
 
+pytestmark = pytest.mark.network
+
 NOT_PLACED = ("vision_start_token_id", "vision_end_token_id", "vision_token_id")
 
 

@@ -28,6 +28,8 @@ from tokenization.chat.dialects import chat_from_native
 from tokenization.media.source import Source
 from tokenization.processor import StageClock
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig()
 SMALL = {"shortest_edge": 3136, "longest_edge": 50176}  # pixels; 640x480 becomes 12 x 18 patches, 54 tokens
 QUESTION = "what is in it?"

@@ -17,6 +17,8 @@ from tests.parity.theirs import transformers
 from tests.published.edits import edit_json, edit_tensors
 from tests.tiny.families import WRITERS
 
+pytestmark = pytest.mark.network
+
 Copy = Callable[[str], Path]
 COMPRESSED = {
     "quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed",

@@ -21,6 +21,8 @@ from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.media.source import Source, fetch_source
 from tokenization.template_proof import prove_placeholders
 
+pytestmark = pytest.mark.network
+
 WORDS = ("the quick", " brown fox", "", "\n", "你好", "Audio 1: ", "a  b ", "<b>", "7")
 
 

@@ -21,6 +21,8 @@ from tokenization.media.audio import PADDING_SECONDS, RATE, read_sound
 from tokenization.media.source import Source
 from tokenization.processor import Processor, StageClock
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig()
 
 

@@ -18,6 +18,8 @@ from tests.tiny.qwen2_vl import TEMPLATE, write_qwen2_vl
 from tokenization.chat.dialects import chat_from_native
 from tokenization.text.template import ChatTemplate
 
+pytestmark = pytest.mark.network
+
 FILES = ("processor_config.json", "chat_template.json", "chat_template.jinja", "tokenizer_config.json")
 CHOICES = [files for n in range(len(FILES) + 1) for files in itertools.combinations(FILES, n)]
 

@@ -35,6 +35,8 @@ from tokenization.media.frame_sampling import TOTAL_PIXELS, UNBOUNDED, FrameSize
 from tokenization.messages import Prepare, Room
 from tokenization.prepare import prepare
 
+pytestmark = pytest.mark.network
+
 SIZES = json.loads((Path(__file__).parent / "video_sizes.json").read_text())
 PUBLISHED_CAPS = MediaConfig(max_pixels=UNBOUNDED)
 NO_CAPS = MediaConfig(max_pixels=UNBOUNDED, max_video_pixels=UNBOUNDED)

@@ -45,6 +45,8 @@ from tests.tiny.qwen2_vl import write_qwen2_vl
 from tests.tokenization.worker_harness import url
 from tokenization.chat.options import MediaOptions
 
+pytestmark = pytest.mark.network
+
 OWN = 12_845_056  # pixels: of every published checkpoint
 LARGE = data_url(picture(1600, 1200))
 SMALL = data_url(picture(300, 200))
@@ -79,6 +81,7 @@ def test_every_honoured_field_is_looked_at() -> None:
     assert {field.name for field in FIELDS if field.treatment == "honoured"} == {*CHANGES, *BY_HAND, *ELSEWHERE}
 
 
+@pytest.mark.process
 def test_an_honoured_field_changes_the_answer(fields: RunningServer) -> None:
     """And nothing but the field does: without it the answer is the same again, after all of them."""
 

@@ -22,6 +22,8 @@ from tests.parity.harness import OurRun, hf_logits, load_hf, load_ours, make_sam
 from tests.published.edits import edit_json, edit_tensors
 from tests.tiny.families import WRITERS
 
+pytestmark = pytest.mark.network
+
 FAMILIES = [name for name in WRITERS if name != "qwen_vl"]  # those that transformers has
 SINGLE = "model.safetensors"
 INDEX = f"{SINGLE}.index.json"

@@ -14,6 +14,8 @@ from tests.published.layouts import change, host_of
 from tests.tiny.mistral3 import write_mistral3
 from tokenization.processor import TemplateProcessor
 
+pytestmark = pytest.mark.network
+
 # As the published file has it.
 LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"

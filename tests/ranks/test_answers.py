@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.running import REPO, RunningServer, running
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.network]
 MEDIA = REPO / "examples" / "media"
 KINDS = {"png": "image/png", "jpg": "image/jpeg", "mp4": "video/mp4", "wav": "audio/wav"}
 GREEDY: dict[str, Any] = {"max_tokens": 12, "temperature": 0, "logprobs": True, "top_logprobs": 3}

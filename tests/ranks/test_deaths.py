@@ -14,7 +14,7 @@ from tests.e2e.faults import GREEDY, LONG, SMALL
 from tests.e2e.running import RunningServer, children_of, data_url, is_gone, picture, running, until
 from tests.ranks.faulty import SAID, faulty, plant
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.network]
 PULSE_SECONDS = 4.0
 READY_SECONDS = 120.0
 

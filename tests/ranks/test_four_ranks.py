@@ -11,7 +11,7 @@ from tests.e2e.running import RunningServer, data_url, picture, running, until
 from tests.npu.families import write_family
 from tests.ranks.test_answers import assert_alike
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.network]
 SHOWN: dict[str, Any] = {"max_tokens": 8, "temperature": 0, "logprobs": True, "top_logprobs": 3, "ignore_eos": True}
 PICTURES = [{"image": data_url(picture(90 + 40 * i, 120, seed=i))} for i in range(2)]
 ASKED = {

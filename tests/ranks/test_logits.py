@@ -16,7 +16,7 @@ from tests.parity.harness import OurRun, load_ours
 from tests.ranks.planted import EXACT_SUMS, MISTAKES
 from tests.ranks.processes import run_ranks
 
-pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(900), pytest.mark.network]
 BAR = 2e-5  # of the largest absolute logit of one rank
 HURT = {"bias on every rank": "fuyu", "padded vocabulary": "qwen3_vl"}  # where a mistake shows; else Qwen2.5-VL
 # Of each kind of decoder one: the others' are built and computed by the same lines.

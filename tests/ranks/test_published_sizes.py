@@ -14,7 +14,7 @@ from server.plan import RANKS, plan
 from tests.model.net.asked import built, elements, times_read
 from tests.model.net.published_sizes import MODELS
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.network]
 PAGE = Path(__file__).parents[2] / "docs" / "tensor-parallel.md"
 DECODERS = ("model.", "lm_head.")
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from configs.serve import HttpConfig, ModelConfig, ServeConfig
 from server.descriptors import OWN, connections_at_once
 from tests.tables import each_of
@@ -18,6 +20,7 @@ print(raise_descriptor_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
+@pytest.mark.process
 def test_it_is_raised_to_the_hard_limit() -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 300
     done = subprocess.run([sys.executable, "-c", RAISES], cwd=REPO, capture_output=True, text=True, check=True)

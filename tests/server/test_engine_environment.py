@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from configs.settings import REPO
 from server.engine_environment import of_engine
 from tests.tables import each_of
@@ -56,6 +58,7 @@ def grown(env: dict[str, str]) -> int:
     return after - before
 
 
+@pytest.mark.process
 def test_an_engine_that_saw_many_sizes_of_steps_grows_no_more() -> None:
     own = {name: value for name, value in os.environ.items() if name not in KERNELS}
     assert grown(of_engine(own)) <= 64  # over 200 without: docs/log.md, 2026-11-24

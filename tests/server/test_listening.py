@@ -87,6 +87,7 @@ def test_who_else_reaches_an_ipv6_socket(host: str, expected: bool) -> None:
 # ---- TLS
 
 
+@pytest.mark.process
 def test_a_pair_that_serves_passes(tmp_path: Path) -> None:
     cert, key = write_certificate(tmp_path)
     both = tmp_path / "both.pem"
@@ -106,6 +107,7 @@ def refused(**files: Any) -> str:
     return message
 
 
+@pytest.mark.process
 def test_a_pair_that_does_not_serve_is_one_line(tmp_path: Path) -> None:
     cert, key = write_certificate(tmp_path)
     (tmp_path / "other").mkdir()
@@ -120,6 +122,7 @@ def test_a_pair_that_does_not_serve_is_one_line(tmp_path: Path) -> None:
     assert "cannot be read: No such file" in refused(ssl_certfile=cert, ssl_keyfile=tmp_path / "gone")
 
 
+@pytest.mark.process
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
     cert, key = write_certificate(tmp_path)
     locked = tmp_path / "locked.pem"

@@ -16,12 +16,14 @@ from tests.tables import each_of
 COMMAND = [sys.executable, "-m", "server"]
 
 
+@pytest.mark.process
 def test_the_command_line_reaches_the_subcommands() -> None:
     done = subprocess.run([*COMMAND, "--version"], cwd=REPO, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("pixelferry ")
     assert subprocess.run([*COMMAND, "nonsense"], cwd=REPO, capture_output=True).returncode == 2
 
 
+@pytest.mark.process
 @each_of(
     ("number", "words", "code"),
     [

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from configs.machine import usable_cores
 from server.thread_limit import Threads, choose_threads, threads_here
 from tests.tables import each_of
@@ -69,6 +71,7 @@ def test_quotas_of_version_1(tmp_path: Path) -> None:
     assert usable_cores(root)[1] is None
 
 
+@pytest.mark.process
 def test_without_cgroups_the_affinity_decides(tmp_path: Path) -> None:
     code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n" + (
         "from pathlib import Path; from configs.machine import usable_cores\n"

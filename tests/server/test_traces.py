@@ -145,6 +145,7 @@ def test_without_the_extra_that_is_said(monkeypatch: pytest.MonkeyPatch, caplog:
     assert "[otel]'`" in caplog.text
 
 
+@pytest.mark.process
 def test_a_server_without_traces_loads_nothing_of_them() -> None:
     code = (
         "import sys; import server.run; from server.traces import traces_of; from configs.traces import TraceConfig; "

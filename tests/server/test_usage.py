@@ -6,12 +6,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from server.usage import ProcessUsage, usage_of
 from tests.e2e.running import until
 
 BUSY = "a = bytearray(64 << 20); f = [open('/dev/null') for _ in range(50)]\nwhile True: pass"
 
 
+@pytest.mark.process
 def test_memory_time_and_files_of_a_process() -> None:
     process = subprocess.Popen([sys.executable, "-c", BUSY])
     try:

@@ -203,6 +203,7 @@ while True:
 """
 
 
+@pytest.mark.process
 def test_a_killed_child_is_seen_at_once(spawn: Spawn) -> None:
     one, other = channel_pair()
     child = spawn(CHILD, other.fileno(), pass_fds=(other.fileno(),))

@@ -165,6 +165,7 @@ def test_a_file_that_holds_other_than_names_frees_nothing(root: Path, path: Path
     assert release_shared_memory(tmp_path / "real", root) == 1
 
 
+@pytest.mark.process
 def test_another_process_reads_and_releases(root: Path, path: Path, spawn: Spawn) -> None:
     creator = spawn(CREATE + "sys.stdin.read()", root, path, 2)
     first, second = line_of(creator), line_of(creator)
@@ -180,6 +181,7 @@ def test_another_process_reads_and_releases(root: Path, path: Path, spawn: Spawn
     assert not root.exists()
 
 
+@pytest.mark.process
 def test_a_reader_that_exits_takes_nothing_along(root: Path, path: Path) -> None:
     shm = create_shm(40, path, root)
     code = "import sys; from pathlib import Path; from shm import *; import numpy as np;"
@@ -189,6 +191,7 @@ def test_a_reader_that_exits_takes_nothing_along(root: Path, path: Path) -> None
     release_shared_memory(path, root)
 
 
+@pytest.mark.process
 def test_segments_outlive_their_process_until_they_are_released(root: Path, path: Path, spawn: Spawn) -> None:
     creator = spawn(CREATE, root, path, 2)
     name = line_of(creator)
@@ -198,6 +201,7 @@ def test_segments_outlive_their_process_until_they_are_released(root: Path, path
     assert not root.exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("released_after", [True, False])
 def test_what_a_killed_process_created_is_swept(root: Path, path: Path, spawn: Spawn, released_after: bool) -> None:
     creator = spawn(CREATE + "sys.stdin.read()", root, path, 3)
@@ -213,6 +217,7 @@ def test_what_a_killed_process_created_is_swept(root: Path, path: Path, spawn: S
         assert not path.exists()
 
 
+@pytest.mark.process
 def test_a_forked_child_neither_ends_nor_inherits_its_parents_ownership(root: Path, path: Path) -> None:
     # The child releases the segment behind its parent's back, and exits: the parent lives, and so does its ownership.
     code = CREATE + "if os.fork() == 0:\n    os.unlink(root / shm.name)\n    sys.exit()\nos.wait()\n"
@@ -257,6 +262,7 @@ def test_a_foreign_directory_is_refused(tmp_path: Path, path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.process
 def test_a_full_disk_is_an_error_and_leaves_nothing(small_disk: Path, path: Path) -> None:
     shm = create_shm(1 << 20, path, small_disk / "root")
     kept = path.read_text(), used_bytes(small_disk)

@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from shm import default_root
 from tests import leaks
 from tests.shm.conftest import REPO
+
+pytestmark = pytest.mark.process
 
 
 def test_the_listing_runs_as_printed(tmp_path: Path) -> None:

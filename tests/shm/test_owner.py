@@ -94,6 +94,7 @@ def test_nothing_is_recorded_where_no_sweeper_would_find_it(owner: Owner) -> Non
         owner.record("0123456789a")
 
 
+@pytest.mark.process
 def test_a_full_disk_while_recording(small_disk: Path) -> None:
     owner = Owner.claim(small_disk / "root")
     with open(small_disk / "filler", "wb") as filler:
@@ -143,6 +144,7 @@ def test_a_lock_held_for_a_moment_by_an_onlooker_costs_a_claim_only_its_name(
     owner.close()
 
 
+@pytest.mark.process
 def test_the_room_of_a_file_system(owner: Owner, small_disk: Path) -> None:
     assert room(small_disk) == shutil.disk_usage(small_disk).total
 

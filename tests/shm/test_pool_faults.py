@@ -61,6 +61,7 @@ def test_an_idle_file_that_somebody_harmed_is_dropped(pool: Pool, owner: Owner, 
     assert pool.stats().total_bytes == on_disk(owner.root) == 4 * UNIT
 
 
+@pytest.mark.process
 def test_a_full_disk_is_a_full_pool_and_rolled_back(small_disk: Path) -> None:
     owner = Owner.claim(small_disk / "root")
     pool = Pool(owner, 64 << 20)
@@ -80,6 +81,7 @@ def test_a_full_disk_is_a_full_pool_and_rolled_back(small_disk: Path) -> None:
     owner.close()
 
 
+@pytest.mark.process
 def test_on_a_full_disk_leased_files_are_cut_to_what_they_use(small_disk: Path) -> None:
     owner = Owner.claim(small_disk / "root")
     pool = Pool(owner, 64 << 20)
@@ -93,6 +95,7 @@ def test_on_a_full_disk_leased_files_are_cut_to_what_they_use(small_disk: Path) 
     owner.close()
 
 
+@pytest.mark.process
 def test_what_others_hold_is_told_from_leases_of_its_own(small_disk: Path) -> None:
     """Both were a memory that "is full of other requests' media", also where nobody had asked for any."""
     owner = Owner.claim(small_disk / "root")
@@ -114,6 +117,7 @@ def test_what_others_hold_is_told_from_leases_of_its_own(small_disk: Path) -> No
     owner.close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("spare", [0, 4096, 8192])
 def test_a_disk_without_room_for_the_books_is_a_full_pool(small_disk: Path, spare: int) -> None:
     owner = Owner.claim(small_disk / "root")

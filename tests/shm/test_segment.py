@@ -213,6 +213,7 @@ def test_objects_are_refused(root: Path, name: str) -> None:
         write_segment(root, name, np.array([None]))
 
 
+@pytest.mark.process
 def test_a_full_disk_is_an_error_and_leaves_nothing(small_disk: Path) -> None:
     with pytest.raises(SegmentFull):
         create_file(small_disk / "00000000000", 3 << 20)

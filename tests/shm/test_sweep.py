@@ -97,6 +97,7 @@ def test_a_list_that_is_no_list_frees_nothing_outside(root: Path, tmp_path: Path
     assert (tmp_path / "precious").exists()
 
 
+@pytest.mark.process
 def test_a_killed_owner_is_swept(root: Path, spawn: Spawn) -> None:
     child = spawn(OWN, root)
     name = line_of(child)
@@ -110,6 +111,7 @@ def test_a_killed_owner_is_swept(root: Path, spawn: Spawn) -> None:
     assert not root.exists()
 
 
+@pytest.mark.process
 def test_a_childs_hold_keeps_the_owner_alive(root: Path, spawn: Spawn) -> None:
     owner = spawn(OWN, root, "import sys, time; print('up', flush=True); time.sleep(60)")
     pid = int(line_of(owner))
@@ -123,6 +125,7 @@ def test_a_childs_hold_keeps_the_owner_alive(root: Path, spawn: Spawn) -> None:
     assert sweep(root).segments == 3
 
 
+@pytest.mark.process
 def test_two_owners_on_one_root_outlive_each_other(root: Path, spawn: Spawn) -> None:
     one, other = spawn(OWN, root), spawn(OWN, root)
     line_of(one), line_of(other)
@@ -209,6 +212,7 @@ print("survived", flush=True)
 """
 
 
+@pytest.mark.process
 def test_claims_closes_and_sweeps_race_and_no_live_owner_loses_anything(root: Path, spawn: Spawn) -> None:
     children = [spawn(RACE, root) for _ in range(4)]
     assert [line_of(child) for child in children] == ["ready"] * 4

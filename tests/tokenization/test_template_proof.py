@@ -11,6 +11,8 @@ import pytest
 
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+pytestmark = pytest.mark.process
+
 PROVE = """
 import sys
 from pathlib import Path

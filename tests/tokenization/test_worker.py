@@ -78,6 +78,7 @@ def test_what_the_client_did_wrong_names_the_field(server: Server) -> None:
     assert isinstance(answer, PrepareFailed) and answer.code == "context_length_exceeded"
 
 
+@pytest.mark.process
 def test_no_process_for_the_compiler_is_a_lack_of_the_machine(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (errno.EAGAIN, errno.ENOMEM):
 

@@ -13,6 +13,8 @@ from benchmarks.independent_exam.question import Question
 from benchmarks.independent_exam.rows import question
 from benchmarks.independent_exam.scoring import Number, Says
 
+pytestmark = pytest.mark.slow
+
 
 class Talker:
     """Answers "Hello!" to all that it is asked, and keeps that. busy: so many times it has no time first."""

@@ -9,6 +9,8 @@ from benchmarks.independent_exam.question import part_of
 from benchmarks.independent_exam.rows import question
 from benchmarks.independent_exam.scenes import LOOKS, Scene, scene
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("skia", reason="drawn by Skia: `make exam-tests`")
 
 

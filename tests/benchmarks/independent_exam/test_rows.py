@@ -3,6 +3,8 @@
 from functools import cache
 from itertools import combinations
 
+import pytest
+
 from benchmarks.independent_exam.outlines import box_of
 from benchmarks.independent_exam.palettes import stands_out
 from benchmarks.independent_exam.question import Question, part_of
@@ -11,6 +13,8 @@ from benchmarks.independent_exam.scenes import LEAST, Scene
 from benchmarks.independent_exam.scoring import Called, Digits, Names, Number, Object, Pointed
 from benchmarks.independent_exam.words import PLURALS
 from tests.tables import each_of
+
+pytestmark = pytest.mark.slow
 
 EACH = 20
 SEED = 5  # not the exam's

@@ -18,6 +18,8 @@ from benchmarks.independent_exam.scoring import (
 )
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 RED_CIRCLE = Names(must={"shape": "circle", "colour": "red"})
 RED = Names(must={"colour": "red"}, may={"shape": "circle"})
 NO = Names(must={"yes or no": "no"})

@@ -141,6 +141,7 @@ class FakeServer:
             await server.end()
 
 
+@pytest.mark.process
 def test_what_dies_late_is_freed_once_the_next_one_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(f"/dev/shm/pixelferry-late-{os.getpid()}")
     monkeypatch.setattr(module, "default_root", lambda: root)
@@ -158,6 +159,7 @@ def test_what_dies_late_is_freed_once_the_next_one_is_ready(monkeypatch: pytest.
     asyncio.run(life())
 
 
+@pytest.mark.process
 def test_a_busy_server_may_take_its_time() -> None:
     async def life() -> list[bool]:
         async with FakeServer(0.3).started() as server:
@@ -167,6 +169,7 @@ def test_a_busy_server_may_take_its_time() -> None:
     assert asyncio.run(life()) == [False, True]
 
 
+@pytest.mark.process
 def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one that starts, nor one that is silent for less than a minute."""
     now = 0.0
@@ -216,6 +219,7 @@ def test_a_replica_is_as_healthy_as_its_server() -> None:
         asyncio.run(replica.check_health())
 
 
+@pytest.mark.process
 def test_one_that_cannot_start_says_so(capfd: pytest.CaptureFixture[str]) -> None:
     async def life() -> None:
         server = start(("--model", "/nowhere"), f"test{os.getpid()}")

@@ -1,6 +1,7 @@
 """A plan as tensors, compared token by token with what the plan says."""
 
 import numpy as np
+import pytest
 import torch
 
 from model.engine.batch import Batch, BatchBuilder, BlockTables, EmbeddingRows
@@ -11,6 +12,8 @@ from model.staging.layout import ForwardArrays, Padding
 from model.staging.packing import Field, Packer
 from model.staging.streams import open_streams
 from tests.model.engine.bookkeeping import medium
+
+pytestmark = pytest.mark.network
 
 BLOCK = 4  # tokens
 

@@ -18,6 +18,8 @@ from model.net.multimodal import MultimodalLM
 from tests.model.engine.engine_harness import engine_at
 from tests.model.engine.protocol_doubles import CAPACITY, Job, RunnerDouble, generate_of, key_of, tokens_of
 
+pytestmark = pytest.mark.network
+
 
 class Protocol(RuleBasedStateMachine):
     """Each rule is one message, or one death."""

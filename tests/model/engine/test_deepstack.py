@@ -22,7 +22,7 @@ from tests.parity.harness import load_ours
 from tests.samples.videos import make_clip
 from tests.tiny.qwen3_vl import TEXT, VISION, write_qwen3_vl
 
-pytestmark = pytest.mark.families
+pytestmark = [pytest.mark.families, pytest.mark.network]
 
 TAPS, HIDDEN = len(VISION["deepstack_visual_indexes"]), TEXT["hidden_size"]
 TWO = msgspec.structs.replace(SCORED, n=2, temperature=0.8, seed=3)

@@ -14,6 +14,8 @@ from model.net.multimodal import MultimodalLM
 from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture, with_prepared
 
+pytestmark = pytest.mark.network
+
 SALT = b"s" * 32
 SHORT = msgspec.structs.replace(GREEDY, max_tokens=3, logprobs=True)
 CAT: Parts = ["look: ", picture(120, 90, 1), "what is it?"]

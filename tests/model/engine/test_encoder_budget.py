@@ -1,5 +1,6 @@
 """Embeddings that one step makes: how far prompts with media come, who gets what they leave; nobody starves."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from model.net.multimodal import MultimodalLM
 from tests.model.engine.bookkeeping import medium, request, run
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.engine.test_scheduler import shares
+
+pytestmark = pytest.mark.network
 
 
 def scheduler(tokens: int = 32, embeddings: int = 10, seqs: int = 8, n_blocks: int = 256) -> Scheduler:

@@ -17,6 +17,8 @@ from shm import encode_shape_to_int64
 from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, Alone, EngineHarness, Parts, engine_at, picture, with_prepared
 
+pytestmark = pytest.mark.network
+
 ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
 THREE: Parts = [picture(60, 70, 2), "and", picture(90, 60, 3), "and", picture(100, 120, 4), "describe"]
 TEXT: Parts = ["one two three"]

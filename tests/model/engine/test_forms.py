@@ -25,6 +25,8 @@ from tests.model.engine.forms_harness import DATE, PICTURE, TEXT, Held
 from tests.model.staging.late import Late
 from tokenization.chat.grammar import CompiledGrammar
 
+pytestmark = pytest.mark.network
+
 
 @pytest.fixture
 def held(harness: EngineHarness, model: MultimodalLM) -> Held:

@@ -17,6 +17,8 @@ from model.net.multimodal import MultimodalLM
 from model.ops.npu import NpuOps
 from tests.model.each import each
 
+pytestmark = pytest.mark.network
+
 SPEC = KVSpec(layers=2, kv_heads=2, head_dim=16, cached_dim=16)  # 128 elements a token
 NBYTES = 128 * 4 * 16 * 10
 CONFIG = EngineConfig(max_seqs=2, block_size=16, kv_cache_bytes=NBYTES)

@@ -31,6 +31,8 @@ from model.engine.sampling.sampler import uniform
 from tests.model.each import each
 from tests.model.engine.sampling_rows import apply_rules, sample
 
+pytestmark = pytest.mark.network
+
 VOCAB = 60
 BANNED = (58, 59)
 

@@ -38,6 +38,8 @@ from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, 
 from tokenization.chat.grammar import CompiledGrammar
 from tokenization.placeholders import text_only
 
+pytestmark = pytest.mark.network
+
 CONFIG = EngineConfig(device="cpu", dtype="float32", block_size=16, kv_cache_bytes=4 << 20, max_batched_tokens=32)
 
 

@@ -22,6 +22,8 @@ from tests.model.each import each
 from tests.model.engine.engine_harness import with_prepared
 from tokenization.messages import MediaItem, Prepared
 
+pytestmark = pytest.mark.network
+
 PAD = 9
 NAMES = ("00000000abc", "00000000abd")
 Change = Callable[[Generate], Generate]

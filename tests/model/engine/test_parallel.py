@@ -16,6 +16,8 @@ from tests.model.each import each
 from tests.model.engine.engine_harness import Alone, EngineHarness, Parts, engine_at, picture
 from tests.parity.harness import load_ours
 
+pytestmark = pytest.mark.network
+
 Singles = Callable[[Parts, SamplingParams, int], list[list[int]]]
 
 ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]

@@ -23,6 +23,8 @@ from tests.tiny.families import NAMES, WRITERS
 from tokenization.chat.parts import Media
 from tokenization.text.detokenize import Detokenizer, StopStrings
 
+pytestmark = pytest.mark.network
+
 FAMILIES = [name if name == "qwen2_vl" else pytest.param(name, marks=pytest.mark.matrix) for name in NAMES]
 DRAWN = SamplingParams(
     max_tokens=10, temperature=0.9, top_p=0.9, seed=5, repetition_penalty=1.2, logprobs=True, top_logprobs=2

@@ -14,6 +14,8 @@ from tests.model.engine.engine_harness import EngineHarness, engine_at, with_pre
 from tests.model.engine.prefix_harness import CHAT, SCORED, asked, assert_same, keyed, submit
 from tokenization.placeholders import text_only
 
+pytestmark = pytest.mark.network
+
 
 def test_a_prompt_that_was_seen_computes_one_block_and_encodes_nothing(
     model: MultimodalLM, harness: EngineHarness

@@ -37,6 +37,8 @@ from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tests.tiny.qwen_vl import write_qwen_vl
 
+pytestmark = pytest.mark.network
+
 CONFIG = EngineConfig(max_seqs=6, max_batched_tokens=512, block_size=16, kv_cache_bytes=64 << 20)
 LENGTH = 2048
 

@@ -22,6 +22,8 @@ from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.staging.late import Late
 
+pytestmark = pytest.mark.network
+
 ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
 TWO: Parts = [picture(60, 70, 2), "and", picture(90, 60, 3), "describe both of them"]
 TEXT: Parts = ["one two three"]

@@ -16,6 +16,8 @@ from model.engine.sampling.sampler import uniform
 from tests.model.each import each
 from tests.model.engine.sampling_rows import sample
 
+pytestmark = pytest.mark.network
+
 VOCAB = 3000
 
 

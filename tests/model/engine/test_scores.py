@@ -12,6 +12,8 @@ from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tokenization.placeholders import text_only
 
+pytestmark = pytest.mark.network
+
 TEXT: Parts = ["one two three four five"]
 WISH = msgspec.structs.replace(GREEDY, logprobs=True, top_logprobs=3, max_tokens=12)
 

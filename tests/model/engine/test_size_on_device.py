@@ -30,6 +30,8 @@ from tests.model.ops.present import present_ops
 from tests.parity.harness import load_over
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+pytestmark = pytest.mark.network
+
 CONFIG = EngineConfig(max_seqs=64, max_batched_tokens=64, block_size=128, embedding_bytes=3 * MIB)
 IMAGE = LargestItem(kind="image", grid=(1, 32, 32), n_tokens=256, fixed=False)
 LENGTH = 4096  # 64 of them are more than the card holds: its memory decides

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import msgspec
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from tests.model.each import each
 from tests.model.engine.engine_harness import Alone, EngineHarness, engine_at
 from tests.model.engine.test_answers import SIZE, Cache, request, step
 from tests.model.engine.test_parallel import ONE, SEEDED, TEXT, answers, singles_of
+
+pytestmark = pytest.mark.network
 
 
 def scheduler(n_blocks: int, room: int | None, seqs: int = 8, tokens: int = 64) -> Scheduler:

@@ -14,6 +14,8 @@ from tests.model.engine.engine_harness import Alone, EngineHarness
 from tests.model.engine.forms_harness import DATE, DRAWN, PICTURE, TEXT, Held
 from tokenization.chat.grammar import CompiledGrammar
 
+pytestmark = pytest.mark.network
+
 Free = Callable[[Any, int], list[int]]
 MARK = 6  # the token at this place of a free answer is made the mark that ends a thought
 

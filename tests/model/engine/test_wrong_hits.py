@@ -22,6 +22,8 @@ from tests.parity.golden_qwen_vl import checkpoint_with
 from tests.parity.harness import load_ours
 from tokenization.placeholders import text_only
 
+pytestmark = pytest.mark.network
+
 Ask = Callable[[], Generate]
 CHANGED: Parts = [CHAT[0], OTHER, CHAT[2]]  # the same ids
 TRAINED = 64  # tokens: longer prompts turn by another base

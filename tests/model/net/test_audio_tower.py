@@ -13,6 +13,8 @@ from model.net.vision import BlockSpec
 from model.ops.torch_ops import TorchOps
 from tests.model.each import each
 
+pytestmark = pytest.mark.network
+
 MELS, WIDTH, OUT, POSITIONS = 5, 8, 12, 30
 SPEC = AudioTowerSpec(
     mels=MELS, block=BlockSpec(width=WIDTH, heads=2, inter=16, eps=1e-5, activation="gelu"), depth=0, out=OUT,

@@ -20,6 +20,8 @@ from tests.npu.families import mixed_logits, samples_of, write_family
 from tests.parity.harness import load_ours, load_over
 from tests.tiny.families import NAMES, WRITERS
 
+pytestmark = pytest.mark.network
+
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {"heads": 12, "kv_heads": 4, "inter": 24}
 # Of decoders, by the end of the name: what each rank has of its own. What is told of nowhere is whole on every rank.

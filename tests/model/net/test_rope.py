@@ -11,6 +11,8 @@ from model.forward_batch import ForwardBatch
 from model.net.rope import LogN, NtkRope
 from tests.model.each import each
 
+pytestmark = pytest.mark.network
+
 CPU = torch.device("cpu")
 DIM, THETA = 128, 10000.0
 

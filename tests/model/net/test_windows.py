@@ -1,9 +1,12 @@
 """Windows over a grid of tokens, against a table worked by hand and against what windows are."""
 
+import pytest
 import torch
 
 from model.net.windows import window_order
 from tests.model.each import each
+
+pytestmark = pytest.mark.network
 
 CPU = torch.device("cpu")
 

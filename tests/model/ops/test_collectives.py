@@ -12,6 +12,8 @@ from model.ops.collectives import ALONE, Ranks, join
 from model.ops.load import load_ops
 from tests.model.each import each
 
+pytestmark = pytest.mark.network
+
 CPU = torch.device("cpu")
 Said = TypeVar("Said")
 

@@ -1,8 +1,11 @@
 """Blocks of the cache are copied whole, key and value, and nothing else is touched."""
 
+import pytest
 import torch
 
 from model.ops.base import Ops
+
+pytestmark = pytest.mark.network
 
 
 def test_blocks_are_copied_and_others_left(ops: Ops) -> None:

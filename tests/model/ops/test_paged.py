@@ -14,6 +14,8 @@ from model.ops.load import load_ops
 from model.ops.npu import NpuOps
 from tests.model.each import each
 
+pytestmark = pytest.mark.network
+
 CPU = torch.device("cpu")
 DIM = 16
 

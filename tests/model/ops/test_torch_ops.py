@@ -14,6 +14,8 @@ from model.ops.load import load_ops
 from model.ops.torch_ops import TorchOps
 from tests.model.each import each
 
+pytestmark = pytest.mark.network
+
 CPU = torch.device("cpu")
 DTYPES = [torch.float32, torch.bfloat16]
 

@@ -27,6 +27,8 @@ from tests.model.selftest.reference_outputs import computed, prompt_logprobs
 from tests.model.selftest.test_operators import CPU, rows_of
 from tests.npu.ring0 import define_operators
 
+pytestmark = pytest.mark.network
+
 
 def test_references_compute_it_again() -> None:
     """From the stored inputs alone, so whatever this release of torch draws."""

@@ -25,6 +25,8 @@ from tests.model.each import each
 from tests.npu import references
 from tests.npu.ring0 import define_operators
 
+pytestmark = pytest.mark.network
+
 CPU = torch.device("cpu")
 # The columns of msprof, as others publish them: gitee.com/ascend/mstt and threads of vllm-ascend.
 TABLE = """Device_id,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 
 from model.ops.base import Ops
@@ -14,6 +15,8 @@ from model.selftest.rows import CaseResult, Said
 from model.selftest.teller import Teller
 from tests.model.each import each
 from tests.npu.ring0 import define_operators
+
+pytestmark = pytest.mark.network
 
 CPU = torch.device("cpu")
 OPERATORS = sorted({case.op for case in all_cases()})

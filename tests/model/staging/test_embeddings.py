@@ -10,6 +10,8 @@ from model.staging.streams import Streams, open_streams
 from tests.model.each import each
 from tests.model.staging.late import Late
 
+pytestmark = pytest.mark.network
+
 CPU = open_streams(torch.device("cpu"))
 ROWS = torch.arange(24, dtype=torch.float32).view(6, 4)
 

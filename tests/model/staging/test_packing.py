@@ -1,6 +1,7 @@
 """Arrays in one copy: what arrives is what was written, where a graph would look for it, and never too early."""
 
 import numpy as np
+import pytest
 import torch
 
 from model.staging.layout import forward_arrays, forward_layout, in_order
@@ -8,6 +9,8 @@ from model.staging.packing import Field, Packer
 from model.staging.streams import Streams, open_streams
 from tests.model.each import each
 from tests.model.staging.late import Late
+
+pytestmark = pytest.mark.network
 
 FIELDS = [
     Field("int64", (3, 5)),

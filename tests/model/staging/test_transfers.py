@@ -10,6 +10,8 @@ from model.staging.transfers import Results, Uploads
 from tests.model.each import each
 from tests.model.staging.late import Late
 
+pytestmark = pytest.mark.network
+
 BOTH = pytest.mark.parametrize("streams", [open_streams(torch.device("cpu")), Late()], ids=["cpu", "late"])
 
 

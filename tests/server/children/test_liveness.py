@@ -68,6 +68,7 @@ def test_who_works_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [loading.hang_reason(now) is None for now in (115.0, 125.0, 140.0, 161.0)] == [True, True, True, False]
 
 
+@pytest.mark.process
 def test_what_the_kernel_tells_of_a_process() -> None:
     """It grows while the process works, and stands still while it is stopped."""
     before = work_of(os.getpid())

@@ -71,6 +71,7 @@ def test_a_server_ends_with_the_process_that_started_it(moment: str, tmp_path: P
             os.kill(server, signal.SIGKILL)
 
 
+@pytest.mark.process
 @each_of(
     ("prepared", "code"),
     [
@@ -97,6 +98,7 @@ def test_who_does_not_end_by_itself_is_ended(prepared: str, code: int) -> None:
         assert (process.returncode, said.count("again")) == (code, 2 if "again" in prepared else 0)
 
 
+@pytest.mark.process
 def test_a_descriptor_on_which_nothing_is_seen_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file:
         with pytest.raises(StartFailed, match=rf"--parent-descriptor {file.fileno()}: neither a pipe nor a socket"):

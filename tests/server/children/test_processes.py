@@ -105,6 +105,7 @@ def launched(role: ChildRole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return json.loads((tmp_path / "report.json").read_text()), found[0], found[1]
 
 
+@pytest.mark.process
 def test_a_child_is_started_by_exec_with_its_channel_and_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_child_is_started_by_exec_with_its_channel_and_the_lock(
     assert report["session"] == os.getsid(0), "the kernel continues it when the server dies"
 
 
+@pytest.mark.process
 def test_a_child_stopped_in_its_first_moment_ends_with_its_server(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STOPS_ITS_CHILD, str(tmp_path / "lock")]
     server = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True)
@@ -144,6 +146,7 @@ def test_a_child_stopped_in_its_first_moment_ends_with_its_server(tmp_path: Path
             os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.process
 @each_of("role", ["worker", "engine"])
 def test_no_plugin_of_torch_loads_by_itself_and_a_worker_is_kept_from_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: ChildRole
@@ -158,6 +161,7 @@ def test_no_plugin_of_torch_loads_by_itself_and_a_worker_is_kept_from_threads(
     assert env["OF_THE_USER"] == "kept"
 
 
+@pytest.mark.process
 def test_a_start_that_fails_leaves_no_channel_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[socket.socket] = []
 
@@ -175,6 +179,7 @@ def test_a_start_that_fails_leaves_no_channel_open(tmp_path: Path, monkeypatch: 
     assert [end.fileno() for end in ends] == [-1, -1]
 
 
+@pytest.mark.process
 def test_the_end_is_known_without_being_asked_for() -> None:
     async def scenario() -> None:
         children = [child_of("raise SystemExit(3)"), child_of("import os; os.abort()")]
@@ -188,6 +193,7 @@ def test_the_end_is_known_without_being_asked_for() -> None:
     run(scenario())
 
 
+@pytest.mark.process
 def test_a_stopped_child_can_be_killed() -> None:
     async def scenario() -> None:
         child = child_of(FOREVER)
@@ -201,6 +207,7 @@ def test_a_stopped_child_can_be_killed() -> None:
     run(scenario())
 
 
+@pytest.mark.process
 def test_nobody_is_signalled_after_the_child_is_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number may be another process's by then."""
 
@@ -217,6 +224,7 @@ def test_nobody_is_signalled_after_the_child_is_reaped(monkeypatch: pytest.Monke
     run(scenario())
 
 
+@pytest.mark.process
 def test_a_child_that_is_told_to_end_may_end_by_itself() -> None:
     async def scenario() -> None:
         child = child_of(UNTIL_CLOSED)
@@ -227,6 +235,7 @@ def test_a_child_that_is_told_to_end_may_end_by_itself() -> None:
     run(scenario())
 
 
+@pytest.mark.process
 def test_a_child_that_does_not_end_is_killed_after_its_grace() -> None:
     async def scenario() -> None:
         child = child_of(FOREVER)
@@ -241,6 +250,7 @@ def test_return_codes_in_words() -> None:
     assert died_of(-250) == "signal 250"
 
 
+@pytest.mark.process
 def test_a_process_without_a_thread_to_watch_it_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine has no room for one: that is an OSError, as where it has none for the process itself."""
     started: list[subprocess.Popen[bytes]] = []

@@ -125,6 +125,7 @@ def keep(
     return launcher
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("n", [1, pytest.param(3, marks=pytest.mark.ranks)])
 def test_all_meet_and_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, n: int) -> None:
     async def scenario(engine: EngineClient, task: "asyncio.Task[None]") -> None:
@@ -192,6 +193,7 @@ def test_one_that_stops_is_told_with_where_the_others_are(
     assert "it is stopped" in stacks[0] and all("line" in text for text in stacks[1:]) and len(stacks) == 3
 
 
+@pytest.mark.process
 def test_a_rank_that_refuses_ends_the_start_in_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def scenario(engine: EngineClient, task: "asyncio.Task[None]") -> None:
         with pytest.raises(StartFailed, match="^rank 1 has no card$"):

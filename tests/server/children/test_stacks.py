@@ -13,6 +13,8 @@ import pytest
 
 from server.children.stacks import stacks_of
 
+pytestmark = pytest.mark.process
+
 REPO = Path(__file__).resolve().parents[3]
 OFFERS = """
 import threading

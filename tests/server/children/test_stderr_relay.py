@@ -11,6 +11,8 @@ import pytest
 from server.children import stderr_relay as relay
 from server.children.stderr_relay import StderrRelay
 
+pytestmark = pytest.mark.process
+
 # As a C library writes, past sys.stderr.
 FROM_C = "import ctypes; ctypes.CDLL(None).write(2, b'from C\\n', 7)"
 

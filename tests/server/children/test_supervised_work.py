@@ -30,6 +30,7 @@ ctypes.PyDLL(None).pause()
 READY = "channel.send(WorkerReady())\n"
 
 
+@pytest.mark.process
 def test_one_that_holds_the_lock_in_one_call_and_works_is_left_alone() -> None:
     """It is silent for longer than it may be, and says so itself afterwards."""
     heard: list[WorkerPulse] = []
@@ -44,6 +45,7 @@ def test_one_that_holds_the_lock_in_one_call_and_works_is_left_alone() -> None:
     assert through.busy_seconds > 1.3 * PULSE_SECONDS, "else this shows nothing"
 
 
+@pytest.mark.process
 def test_one_that_holds_the_lock_and_waits_is_killed(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
@@ -53,6 +55,7 @@ def test_one_that_holds_the_lock_and_waits_is_killed(caplog: pytest.LogCaptureFi
     assert "hangs (silent for" in caplog.text
 
 
+@pytest.mark.process
 def test_the_time_of_its_job_bounds_one_that_holds_the_lock(caplog: pytest.LogCaptureFixture) -> None:
     """The supervisor hands the silence on: whoever knows the job adds it to what the last pulse told."""
     silences: list[float] = []
@@ -71,6 +74,7 @@ def test_the_time_of_its_job_bounds_one_that_holds_the_lock(caplog: pytest.LogCa
     assert silences[0] < PULSE_SECONDS and "hangs (as long as it may on one job)" in caplog.text
 
 
+@pytest.mark.process
 def test_one_that_is_well_is_replaced_when_who_works_with_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """It is neither a hang nor a failure: another follows at once, and the log says why."""
 

@@ -33,6 +33,7 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.process
 def test_a_death_is_seen_at_once_and_another_is_started() -> None:
     async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(child.ready.wait(), 60)
@@ -43,6 +44,7 @@ def test_a_death_is_seen_at_once_and_another_is_started() -> None:
     assert keep(GOOD, scenario) == ["started", "ready", "down", "lost", "started", "ready"]
 
 
+@pytest.mark.process
 def test_a_stopped_child_is_killed_and_replaced() -> None:
     async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(child.ready.wait(), 60)
@@ -54,6 +56,7 @@ def test_a_stopped_child_is_killed_and_replaced() -> None:
     assert keep(GOOD, scenario, pulse_seconds=2.0)[:4] == ["started", "ready", "down", "lost"]
 
 
+@pytest.mark.process
 def test_one_that_pulses_and_makes_no_progress_is_killed(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(child.ready.wait(), 60)
@@ -100,6 +103,7 @@ def test_one_that_hung_while_it_loads_is_not_ready_any_more(play: Play, monkeypa
     play(scenario)
 
 
+@pytest.mark.process
 def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
     async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         with pytest.raises(StartFailed, match="the worker could not start: exit code 3"):
@@ -108,6 +112,7 @@ def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
     assert keep(BEGIN + "sys.exit(3)", scenario) == ["started", "down", "lost"]
 
 
+@pytest.mark.process
 @each_of(
     ("code", "end", "said"),
     [
@@ -125,6 +130,7 @@ def test_a_child_tells_why_it_ends_so_and_not_why_it_ends_otherwise(code: int, e
     assert keep(BEGIN + told + end, scenario) == ["started", "down", "lost"]
 
 
+@pytest.mark.process
 def test_one_that_stops_while_it_loads_is_killed_and_replaced() -> None:
     """Before its first line, and after it: in both cases nobody has heard anything that asks for patience."""
 
@@ -140,6 +146,7 @@ def test_one_that_stops_while_it_loads_is_killed_and_replaced() -> None:
     assert keep(GOOD, scenario, pulse_seconds=2.0) == expected
 
 
+@pytest.mark.process
 def test_one_that_gets_no_further_with_loading_is_killed(caplog: pytest.LogCaptureFixture) -> None:
     """It pulses all the time: what it says of its steps decides."""
 
@@ -151,6 +158,7 @@ def test_one_that_gets_no_further_with_loading_is_killed(caplog: pytest.LogCaptu
     assert "no further for" in caplog.text
 
 
+@pytest.mark.process
 def test_garbage_ends_the_child_and_not_the_server() -> None:
     async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(eventually(lambda: child.told.count("lost") == 1), 60)
@@ -160,6 +168,7 @@ def test_garbage_ends_the_child_and_not_the_server() -> None:
     assert keep(script, scenario)[:4] == ["started", "ready", "down", "lost"]
 
 
+@pytest.mark.process
 def test_last_words_are_heard() -> None:
     heard = []
 
@@ -174,6 +183,7 @@ def test_last_words_are_heard() -> None:
     keep(BEGIN + "channel.send(WorkerReady()); channel.recv()\n" + says, scenario)
 
 
+@pytest.mark.process
 def test_a_defect_of_ours_is_not_taken_for_a_dead_child() -> None:
     def broken(message: Any) -> None:
         raise ZeroDivisionError
@@ -186,6 +196,7 @@ def test_a_defect_of_ours_is_not_taken_for_a_dead_child() -> None:
     keep(GOOD, scenario)
 
 
+@pytest.mark.process
 def test_a_child_that_does_not_end_is_killed() -> None:
     async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(child.ready.wait(), 60)

@@ -43,11 +43,13 @@ def runtime(folder: Path, set_device: str = "return 0;", topology: str = TOPOLOG
 built = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 
 
+@pytest.mark.process
 @built
 def test_the_runtime_is_asked(tmp_path: Path) -> None:
     assert card.ask(runtime(tmp_path)) == Card(count=2, soc="Ascend910_9391", free=60 << 30, total=64 << 30)
 
 
+@pytest.mark.process
 @built
 def test_the_runtime_is_asked_for_the_card_of_each_rank(tmp_path: Path) -> None:
     """And how two of them are connected; of cards that are not there nothing is asked."""
@@ -56,17 +58,20 @@ def test_the_runtime_is_asked_for_the_card_of_each_rank(tmp_path: Path) -> None:
     assert card.ask(runtime(tmp_path), 2) == card.ask(runtime(tmp_path), 4) == first
 
 
+@pytest.mark.process
 @built
 def test_a_runtime_that_does_not_know_links(tmp_path: Path) -> None:
     assert card.ask(runtime(tmp_path, topology=""), 2).links == ()
 
 
+@pytest.mark.process
 @built
 def test_the_card_of_a_further_rank_that_does_not_open(tmp_path: Path) -> None:
     answer = card.ask(runtime(tmp_path, "return number ? 507033 : 0;"), 2)
     assert answer.trouble == "" and answer.others[0].trouble == "aclrtSetDevice of CANN's runtime failed with 507033"
 
 
+@pytest.mark.process
 @built
 def test_a_card_that_does_not_open(tmp_path: Path) -> None:
     assert (
@@ -74,18 +79,21 @@ def test_a_card_that_does_not_open(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.process
 @built
 def test_a_runtime_that_crashes(tmp_path: Path) -> None:
     said = card.ask(runtime(tmp_path, "return *(volatile int *)0;")).trouble
     assert said == "the process that asked ended with -11: no word"
 
 
+@pytest.mark.process
 @built
 def test_a_runtime_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(card, "_SECONDS", 1)
     assert card.ask(runtime(tmp_path, "for (;;);")).trouble == "no answer in 1 s"
 
 
+@pytest.mark.process
 def test_no_runtime() -> None:
     assert card.ask(child_env({"LD_LIBRARY_PATH": ""})).trouble.startswith(
         "the runtime cannot be loaded: libascendcl.so: cannot open shared object file"
@@ -146,6 +154,7 @@ esac
 """
 
 
+@pytest.mark.process
 @each_of(
     ("fifth", "health"),
     [
@@ -164,6 +173,7 @@ def test_npu_smi_is_asked_for_each_card(
     assert card._health(child_env({"PATH": f"{tmp_path}:/bin:/usr/bin"})) == health
 
 
+@pytest.mark.process
 def test_without_npu_smi_nothing_is_said(tmp_path: Path) -> None:
     assert card._health(child_env({"PATH": str(tmp_path)})) == ""
 

@@ -174,6 +174,7 @@ def test_settings_that_serve_refuses_are_a_finding_of_the_file(monkeypatch: pyte
     assert look("cpu")[1] == [("settings", "skip")]
 
 
+@pytest.mark.process
 def test_no_torch_is_loaded() -> None:
     code = "import sys; from server.doctor.command import doctor; doctor(['--device', 'npu', '--faults']); "
     code += "sys.exit('torch' in sys.modules)"

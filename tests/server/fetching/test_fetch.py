@@ -73,6 +73,7 @@ def asked_inside(
     return found
 
 
+@pytest.mark.process
 def test_what_is_fetched_and_how_origins_fail(tmp_path: Path) -> None:
     far = "/redirect?status=302&to=" + corpus.quoted("/redirect?status=302&to=" + corpus.quoted("/medium"))
     three = f"http://public.test/redirect?status=302&to={corpus.quoted(far)}"
@@ -97,6 +98,7 @@ def test_what_is_fetched_and_how_origins_fail(tmp_path: Path) -> None:
     assert "accept-encoding: identity" in heads
 
 
+@pytest.mark.process
 def test_nothing_of_the_corpus_is_connected_to(tmp_path: Path) -> None:
     urls = corpus.all_forbidden()
     told = asked_inside(tmp_path, urls)
@@ -108,6 +110,7 @@ def test_nothing_of_the_corpus_is_connected_to(tmp_path: Path) -> None:
     assert told["connected"] and all("secret" not in one["why"] for one in told["fetched"])
 
 
+@pytest.mark.process
 def test_the_listener_sees_what_would_be_connected_to(tmp_path: Path) -> None:
     """The same corpus with all networks open: the listener counts, so that its 0 above says something."""
     urls = [*corpus.addresses(), *corpus.names()]
@@ -116,6 +119,7 @@ def test_the_listener_sees_what_would_be_connected_to(tmp_path: Path) -> None:
     assert {"127.0.0.1", "169.254.169.254", "10.0.0.1", "::1"} <= {where for where, _ in told["forbidden"]}
 
 
+@pytest.mark.process
 def test_through_a_proxy_names_count_and_nobody_else_is_asked(tmp_path: Path) -> None:
     """The proxy resolves them, and guards addresses."""
     domains, proxy = ["public.test", "private.test", "refused.test"], "http://[2001:db8::9]:3128"
@@ -140,6 +144,7 @@ def test_through_a_proxy_names_count_and_nobody_else_is_asked(tmp_path: Path) ->
     assert told["fetched"][-1]["why"] == "the proxy refuses it"
 
 
+@pytest.mark.process
 def test_no_variable_names_authorities_or_a_log_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would be taken by the context that Python makes by default."""
     ca = write_authority(tmp_path)

@@ -43,6 +43,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     set_client_factory(default_client_factory)  # the process's own again; closes connections
 
 
+@pytest.mark.process
 def test_what_is_served_is_fetched_and_nothing_else(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
     with running({**checkpoint, **dict.fromkeys(CLUTTER, b"clutter")}) as hub:
         done = fetch(hub.url, tmp_path, "tiny/model")
@@ -54,6 +55,7 @@ def test_what_is_served_is_fetched_and_nothing_else(checkpoint: dict[str, bytes]
     assert not any(hub.got(name) for name in CLUTTER)
 
 
+@pytest.mark.process
 def test_what_is_there_is_not_fetched_again_and_is_served_offline(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
     with running(checkpoint) as hub:
         first = fetch(hub.url, tmp_path, "tiny/model")
@@ -67,6 +69,7 @@ def test_what_is_there_is_not_fetched_again_and_is_served_offline(checkpoint: di
     assert "cannot reach" in told and "HF_HUB_OFFLINE=1" in told
 
 
+@pytest.mark.process
 def test_a_connection_that_breaks_goes_on_where_it_stopped(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
     weights = checkpoint["model.safetensors"] + bytes(24 << 20)  # the library writes blocks of 10 MiB
     with running({**checkpoint, "model.safetensors": weights}, cut={"model.safetensors": 21 << 20}, cuts_left=1) as hub:
@@ -75,6 +78,7 @@ def test_a_connection_that_breaks_goes_on_where_it_stopped(checkpoint: dict[str,
     assert [line.rpartition(" ")[2] for line in hub.got("model.safetensors")[1:]] == [f"bytes={20 << 20}-"]
 
 
+@pytest.mark.process
 def test_a_download_that_was_interrupted_goes_on_with_what_is_missing(
     checkpoint: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -92,6 +96,7 @@ def test_a_download_that_was_interrupted_goes_on_with_what_is_missing(
     assert not hub.got(first) and hub.got(second)
 
 
+@pytest.mark.process
 def test_offline_an_incomplete_cache_is_said(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
     with running(checkpoint) as hub:
         told = error_of(fetch(hub.url, tmp_path, "tiny/model", HF_HUB_OFFLINE="1"))
@@ -126,6 +131,7 @@ def test_a_refusal_is_one_sentence_with_a_remedy(
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.process
 def test_a_refusal_is_what_the_program_ends_with(tmp_path: Path) -> None:
     with running({}, refusal=(403, "GatedRepo")) as hub:
         told = error_of(fetch(hub.url, tmp_path, "tiny/model"))

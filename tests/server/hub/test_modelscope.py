@@ -23,6 +23,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
+@pytest.mark.process
 def test_what_is_served_is_fetched_once_and_nothing_else(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
     with running({**checkpoint, "README.md": b"x", "../x.json": b"x", "sub/y.json": b"y", "code.py": b"z"}) as hub:
         done = fetch(hub.url, tmp_path / "cache", *ARGS)
@@ -37,6 +38,7 @@ def test_what_is_served_is_fetched_once_and_nothing_else(checkpoint: dict[str, b
     assert all(name.startswith("cache/") for name in files_under(tmp_path))
 
 
+@pytest.mark.process
 def test_a_connection_that_breaks_goes_on_where_it_stopped(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
     with running(checkpoint, cut={"model.safetensors": 100_000}, cuts_left=1) as hub:
         done = fetch(hub.url, tmp_path, *ARGS)
@@ -44,6 +46,7 @@ def test_a_connection_that_breaks_goes_on_where_it_stopped(checkpoint: dict[str,
     assert [line.endswith("bytes=100000-") for line in hub.got("model.safetensors")] == [False, True]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "refusal", "words"),
     [
@@ -60,6 +63,7 @@ def test_a_refusal_is_one_sentence_with_a_remedy(
     assert all(word in told for word in words), told
 
 
+@pytest.mark.process
 def test_a_repository_without_a_configuration(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
     with running({"model.gguf": b"x"}) as hub:
         assert "has no file config.json" in error_of(fetch(hub.url, tmp_path, *ARGS))

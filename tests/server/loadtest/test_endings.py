@@ -181,6 +181,7 @@ def test_ctrl_c_while_files_are_written_lets_them_be_whole(tmp_path: Path, monke
     assert code == GOOD and later < 5 and json.loads(path.read_text())["steps"], "all was measured by then"
 
 
+@pytest.mark.process
 @each_of("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_it_at_once(number: signal.Signals, tmp_path: Path) -> None:
     """While a server that is busy for ever is waited for, behind the interrupted requests."""

@@ -87,6 +87,7 @@ def test_in_text_a_complaint_is_one_plain_line(capsys: Captured) -> None:
 TELLS = "from server.logs.setup import tell\nfor n in range(3): tell(f'line {n}')\nprint('more')"
 
 
+@pytest.mark.process
 def test_a_stdout_that_nobody_reads_costs_one_line_of_the_log() -> None:
     """As in `serve | head -1`, and where the disk of a redirected one is full."""
     reader, writer = os.pipe()

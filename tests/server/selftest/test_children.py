@@ -3,10 +3,14 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 from configs.settings import child_env
 from model.selftest.rows import CaseResult, Said
 from server.selftest.children import run_section
 from tests.tables import each_of
+
+pytestmark = pytest.mark.process
 
 BEGIN = """
 import sys, time, os, signal

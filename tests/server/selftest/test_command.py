@@ -17,6 +17,7 @@ ROW = '{"type": "CaseResult", "section": "points", "name": "%s", "verdict": "%s"
 OPENED = '{"type": "Opened", "device": "cpu", "versions": {"torch": "2"}}'
 
 
+@pytest.mark.process
 def test_a_real_section_passes_and_is_written(tmp_path: Path, capfd: Captured) -> None:
     """Points are the shortest one that computes."""
     file = tmp_path / "found.json"
@@ -30,6 +31,7 @@ def test_a_real_section_passes_and_is_written(tmp_path: Path, capfd: Captured) -
     assert ["torch", "ok"] in written["doctor"] and ["NPU", "skip"] in written["doctor"]
 
 
+@pytest.mark.process
 @each_of(("verdict", "code"), [("pass", 0), ("fail", 1)])
 def test_a_failed_row_is_exit_code_1(
     verdict: str, code: int, capsys: Captured, monkeypatch: pytest.MonkeyPatch
@@ -39,6 +41,7 @@ def test_a_failed_row_is_exit_code_1(
     assert ("failed: sin" in capsys.readouterr().out) == bool(code)
 
 
+@pytest.mark.process
 def test_without_its_device_nothing_more_is_tried(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     said(monkeypatch, ROW % ("the device", "fail"))
     assert program.main(["selftest", "--device", "npu"]) == 1
@@ -83,6 +86,7 @@ def test_a_given_model_is_a_section_of_its_own(
     assert [words[3:] for words in asked] == [["points", "cpu", "full"], ["given", "cpu", "full", str(tmp_path)]]
 
 
+@pytest.mark.process
 def test_its_directory_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["No"]}')
     file = tmp_path / "out.json"

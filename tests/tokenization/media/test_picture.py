@@ -178,6 +178,7 @@ LARGE: dict[
 }
 
 
+@pytest.mark.process
 @each_of("what", LARGE)
 def test_a_large_picture_lies_in_memory_once(tmp_path: Path, what: str) -> None:
     make, each = LARGE[what]

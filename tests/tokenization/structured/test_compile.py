@@ -81,6 +81,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
     return Compiler(family_of(checkpoint).processor(checkpoint, 1 << 20).tokenizer)
 
 
+@pytest.mark.process
 def test_every_familys_ids_spell_what_fits(compiler: Compiler) -> None:
     """As its own detokenizer reads them, with one blank in front where that takes one for none."""
     tokenizer = compiler.tokenizer
@@ -106,6 +107,7 @@ def test_text_is_what_no_special_token_and_no_hole_is(compiler: Compiler) -> Non
     assert np.unpackbits(vocabulary.mask([mark]).view(np.uint8), bitorder="little").sum() == bits.sum() + 1
 
 
+@pytest.mark.process
 def test_each_kind_is_compiled(one: Compiler) -> None:
     expected = {
         ("regex", r"x\d{2}"): r"x\d{2}",
@@ -121,11 +123,13 @@ def test_each_kind_is_compiled(one: Compiler) -> None:
         assert (taken and matcher.is_accepting()) == fits, text
 
 
+@pytest.mark.process
 def test_choices_may_hold_any_character(one: Compiler) -> None:
     for choice in ("\x7f", "\u2028", '"\\/', "a\nb", "😀"):
         assert whole_text(one.tokenizer, one.drawn(one.run("choice", json.dumps([choice])), 1)) == choice
 
 
+@pytest.mark.process
 def test_a_refusal_says_what_and_where(one: Compiler) -> None:
     deep = {"type": "object", "properties": {"a": {"type": "array", "items": {"not": {"type": "string"}}}}}
     assert "not at /properties/a/items/not" in one.refusal("json_schema", json.dumps(deep))
@@ -141,6 +145,7 @@ def test_a_refusal_says_what_and_where(one: Compiler) -> None:
     assert one.refusal("json_schema", json.dumps({**nothing, "required": ["b"]}))
 
 
+@pytest.mark.process
 def test_strict_closes_objects(one: Compiler) -> None:
     loose = json.dumps({"type": "object", "properties": {"a": {"const": 1}}})
     texts = {
@@ -157,6 +162,7 @@ def hostile(do: Callable[[], object]) -> Callable[..., str]:
     return compiled
 
 
+@pytest.mark.process
 def test_whatever_the_compiler_does_ends_its_own_process_alone(one: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     def endless() -> None:
         while True:
@@ -183,6 +189,7 @@ def test_whatever_the_compiler_does_ends_its_own_process_alone(one: Compiler, mo
     assert one.run("regex", "a")
 
 
+@pytest.mark.process
 def test_who_leaves_ends_the_compiling(one: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     looks, born, fork = [], list[int](), os.fork
 
@@ -205,6 +212,7 @@ def test_who_leaves_ends_the_compiling(one: Compiler, monkeypatch: pytest.Monkey
         os.kill(born[0], 0)
 
 
+@pytest.mark.process
 def test_a_high_limit_of_descriptors_costs_nothing(one: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel before 5.9 closes a range one by one: here as if the limit were endless."""
     monkeypatch.setattr(compiling, "WALL_SECONDS", 50.0)
@@ -224,6 +232,7 @@ def test_a_fork_that_fails_leaves_nothing_open(one: Compiler, monkeypatch: pytes
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
+@pytest.mark.process
 def test_the_child_holds_nothing_of_its_parent_open(
     one: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

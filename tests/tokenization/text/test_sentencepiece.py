@@ -16,6 +16,8 @@ from tokenization.chat.errors import ChatError
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.detokenize import Detokenizer, whole_text
 
+pytestmark = pytest.mark.network
+
 FORMS: tuple[Form, ...] = ("prepend", "first", "unigram")
 SPECIAL = ("<image>", "<pad>")
 TEXTS = [

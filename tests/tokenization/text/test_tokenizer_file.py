@@ -18,6 +18,8 @@ from tests.tokenization.text.test_bpe import TEXTS
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.tokenizer_file import added_tokens, replace_split
 
+pytestmark = pytest.mark.network
+
 MORE = [
     "naïve café № ½ ２３", "\u1100\u1161\u11a8 각", "a\u0085b\u00a0c\u3000d\u2028e", "I'LL he'd  \t x", "\r\n \r\n\ty ",
     "def f(x):\n    return x  # 1_000.5e-3\n", "ﬁ ﷺ", "中文 mixed 日本語 한국어", "🏳️‍🌈 flags 🇨🇳", "<think>no</think>",

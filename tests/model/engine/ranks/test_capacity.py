@@ -31,6 +31,8 @@ from tests.rights import forbidden
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 
+pytestmark = pytest.mark.network
+
 CARD = PlannedDevice(kind="npu", nbytes=GIB)
 LENGTH = 2048
 

@@ -20,6 +20,8 @@ from tests.model.engine.ranks.ranked import Ranked, ranked
 from tests.model.engine.test_runner import ONE, RULES, TEXT, TWO
 from tests.model.staging.late import Late, _Pending
 
+pytestmark = pytest.mark.network
+
 LONG = msgspec.structs.replace(GREEDY, max_tokens=40)
 
 

@@ -1,11 +1,14 @@
 """Two clients, few seats and few blocks: answers give way to each other, and have the tokens that they have alone."""
 
 import msgspec
+import pytest
 
 from model.engine.messages import SamplingParams
 from model.net.multimodal import MultimodalLM
 from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, Alone, EngineHarness, Parts, engine_at, picture
+
+pytestmark = pytest.mark.network
 
 PARTS: dict[str, Parts] = {
     "picture": ["look: ", picture(60, 40, 1), "what is it?"],

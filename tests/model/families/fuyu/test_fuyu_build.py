@@ -15,6 +15,8 @@ from tests.parity.in_rows import Rows
 from tests.published.edits import edit_json, edit_tensors
 from tests.tiny.fuyu import write_fuyu
 
+pytestmark = pytest.mark.network
+
 
 def test_sizes(tmp_path: Path) -> None:
     path = write_fuyu(tmp_path)

@@ -20,6 +20,8 @@ from tokenization.media.source import Source
 from tokenization.processor import Measure, Processor, StageClock
 from tokenization.text.template import OUR_OWN
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig()
 PNG = encoded(photo(640, 480), "PNG")
 

@@ -11,6 +11,8 @@ from tests.model.each import each
 from tests.published.edits import edit_json
 from tests.tiny.fuyu import write_fuyu
 
+pytestmark = pytest.mark.network
+
 BOX = SizeLimit(height=1080, width=1920, patch=30)
 ALL = 1080 * 1920
 

@@ -16,6 +16,8 @@ from tests.published.edits import edit_json
 from tests.published.layouts import config_of
 from tests.tiny.internvl import write_internvl, write_published_internvl
 
+pytestmark = pytest.mark.network
+
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:

@@ -17,6 +17,8 @@ from tests.published.edits import edit_json
 from tests.tiny.llava import VISION
 from tests.tiny.vip_llava import write_vip_llava
 
+pytestmark = pytest.mark.network
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -25,6 +25,8 @@ from tokenization.chat.rendering import with_rendering
 from tokenization.media.source import Source
 from tokenization.processor import Processor
 
+pytestmark = pytest.mark.network
+
 Change = Callable[[dict[str, Any]], object]
 PICTURES, WORDS = "preprocessor_config.json", "processor_config.json"
 LIMITS = MediaConfig()

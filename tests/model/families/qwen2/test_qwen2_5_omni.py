@@ -24,6 +24,8 @@ from tokenization.chat.options import MediaOptions
 from tokenization.media.source import Source, tracks
 from tokenization.processor import Measure, StageClock
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig()
 MAX_PIXELS = LIMITS.max_pixels
 

@@ -17,6 +17,8 @@ from tests.model.each import each
 from tests.parity.harness import OurRun, Sound, load_ours, make_sample
 from tests.tiny.qwen2_5_omni import OmniLayout, write_qwen2_5_omni
 
+pytestmark = pytest.mark.network
+
 Config = dict[str, Any]
 
 

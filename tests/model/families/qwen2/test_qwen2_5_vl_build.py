@@ -14,6 +14,8 @@ from tests.model.each import each
 from tests.parity.harness import Film, OurRun, load_ours, make_sample
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 
+pytestmark = pytest.mark.network
+
 Config = dict[str, Any]
 
 

@@ -23,6 +23,8 @@ from tokenization.media import audio
 from tokenization.media.source import Source
 from tokenization.processor import Measure, StageClock
 
+pytestmark = pytest.mark.network
+
 LIMITS = MediaConfig()
 
 

@@ -16,6 +16,8 @@ from tests.model.each import each
 from tests.parity.harness import OurRun, Sound, load_ours, make_sample
 from tests.tiny.qwen2_audio import write_qwen2_audio
 
+pytestmark = pytest.mark.network
+
 Config = dict[str, Any]
 
 

@@ -16,6 +16,8 @@ from tests.model.each import each
 from tests.parity.harness import OurRun, load_ours, make_sample
 from tests.tiny.qwen2_vl import Layout, write_qwen2_vl
 
+pytestmark = pytest.mark.network
+
 Config = dict[str, Any]
 Tensors = dict[str, np.ndarray]
 

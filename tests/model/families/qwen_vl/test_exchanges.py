@@ -1,7 +1,11 @@
 """A chat as exchanges; every other order is refused in tests/parity/test_qwen_vl_host.py."""
 
+import pytest
+
 from model.families.qwen_vl.chatml import rounds_of, text_of
 from tokenization.chat.dialects import chat_from_openai
+
+pytestmark = pytest.mark.network
 
 
 def test_answers_stand_behind_their_questions() -> None:

@@ -14,6 +14,8 @@ from tests.parity.golden_qwen_vl import CKPT, cases, checkpoint_with, processor_
 from tests.parity.harness import OurRun, load_ours
 from tests.tiny.qwen_vl import write_qwen_vl
 
+pytestmark = pytest.mark.network
+
 
 def test_shards_of_torch_give_the_same_logits(tmp_path: Path) -> None:
     """As on the hub: pytorch_model-*.bin with an index, no safetensors."""

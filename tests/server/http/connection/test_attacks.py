@@ -15,6 +15,7 @@ SMUGGLED = b"GET /length/77 HTTP/1.1\r\nhost: a\r\n\r\n"
 H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAAB\r\n"
 
 
+@pytest.mark.process
 @each_of("target", [b"http://a:99999/", b"http://[::1/", b"//", b"*", b"http://a/length/2", b"/%ff%00"])
 def test_no_target_ends_the_clock(tls: Tls | None, target: bytes) -> None:
     """Its head is whole, its connection is closed by nobody, and a body may be announced: the clock ticks on."""

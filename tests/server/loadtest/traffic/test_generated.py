@@ -100,6 +100,7 @@ for side in (16, 32, 96, 320):
 """
 
 
+@pytest.mark.process
 def test_a_seed_gives_the_same_videos_in_every_process() -> None:
     """x264 read memory that it had not written, which glibc fills here with another byte for each process."""
     found = [
