@@ -30,7 +30,8 @@ from tests.parity.engine_check import (
     never_sampled,
     prepared_one_by_one,
 )
-from tests.parity.harness import Film, OurRun, Sample, load_hf, load_ours
+from tests.parity.harness import Film, Sample, load_hf, load_ours
+from tests.parity.rounding import CHUNKS, assert_logits
 from tests.parity.theirs import transformers
 from tokenization.placeholders import plain_positions
 
@@ -43,7 +44,7 @@ MEMBERS: dict[str, Parts] = {  # a text first, then pictures of several sizes an
 }
 # For a family that takes several in a prompt.
 THREE: Parts = [picture(60, 170, 2), "red", picture(90, 60, 3), picture(200, 120, 4), QUESTION]
-CHUNKS = (None, 1, 7, 16)  # tokens of a chunk; None: the whole prompt
+MOST_STEPS = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,12 +131,7 @@ def sample_of(path: Path, generate: Generate, root: Path) -> Sample:
 
 
 def compare_logits(ours: MultimodalLM, hf: Any, sample: Sample, media: Mapping[str, Tensor], what: str) -> None:
-    """float32, every position, whole and in chunks: within 1e-4 of transformers'."""
-    n = len(sample.ids)
+    """Every position, whole and in chunks, against transformers'. In chunks of one token where they are few."""
     expected = hf(input_ids=sample.ids[None], use_cache=False, **media).logits[0].float()
     assert expected.std() > 0.1, f"{what}: logits that tell nothing"
-    for chunk in CHUNKS:
-        sizes = [chunk] * (n // chunk) + ([n % chunk] if n % chunk else []) if chunk else None
-        found = OurRun(ours, blocks=256).whole(sample, sizes)
-        furthest = float((found - expected).abs().max())
-        assert furthest < 1e-4, f"{what}: logits in chunks of {chunk} tokens differ by {furthest}"
+    assert_logits(ours, sample, expected, CHUNKS if len(sample.ids) < MOST_STEPS else (None, 7, 16))

@@ -8,11 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.net.multimodal import MultimodalLM
 from tests.parity.harness import Layouts, OurRun, Sample, hf_logits, load_hf, load_ours, make_sample
 
+CHUNKS = (None, 1, 7, 16)  # tokens of a chunk; None: the whole prompt
+LOGITS_BAR = 1e-4
 N_LOGITS = 1_000_000  # at least so many are compared in bfloat16
+TIMES = 6  # a layout stands in a prompt of bfloat16: few long prompts cost less than many short ones
 FURTHER = 1.1  # times as far from the exact result as transformers' own rounding, at most
 TOWER_BAR = 1e-5  # of the standard deviation of a tower's output
+
+
+def assert_logits(ours: MultimodalLM, sample: Sample, expected: Tensor, chunks: Sequence[int | None] = CHUNKS) -> None:
+    """float32, every position, in chunks of so many tokens each: within LOGITS_BAR of transformers' `expected`."""
+    n = len(sample.ids)
+    for chunk in chunks:
+        sizes = None if chunk is None else [chunk] * (n // chunk) + ([n % chunk] if n % chunk else [])
+        furthest = float((OurRun(ours, blocks=256).whole(sample, sizes) - expected).abs().max())
+        assert furthest < LOGITS_BAR, f"logits in chunks of {chunk} tokens differ by {furthest}"
 
 
 def check_bfloat16(
@@ -30,7 +43,7 @@ def check_bfloat16(
     found: list[list[Tensor]] = [[] for _ in layouts]  # of each layout: [2, logits] of each prompt, ours first
     for seed in count():
         for layout, errors in zip(layouts, found, strict=True):
-            sample = sample_at(path, layout, seed)
+            sample = sample_at(path, list(layout) * TIMES, seed)
             exact, n = logits_by(exact_hf, sample, path), len(sample.ids)
             both = [OurRun(ours).whole(sample, None if seed % 2 else [n - 9, 1, 8]), logits_by(theirs, sample, path)]
             errors.append(torch.stack([(logits - exact).abs().flatten() for logits in both]))

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from model.net.multimodal import MultimodalLM
+from tests.parity.entries import entries
 from tests.parity.harness import Layouts, OurRun, hf_logits, load_hf, load_ours, make_sample
 from tests.parity.in_rows import Rows, hf_rows
-from tests.parity.rounding import assert_tower, check_bfloat16
+from tests.parity.rounding import assert_logits, assert_tower, check_bfloat16
 from tests.published.edits import edit_json, edit_tensors
 from tests.tiny.fuyu import write_fuyu
 
@@ -39,15 +40,14 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     return Both(path, load_ours(path), load_hf(path))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("chunk", [None, 1, 7, 16])
-def test_logits(both: Both, layout: str, chunk: int | None) -> None:
-    sample = make_sample(both.path, LAYOUTS[layout])
-    n = len(sample.ids)
-    chunks = None if chunk is None else [chunk] * (n // chunk) + ([n % chunk] if n % chunk else [])
-    found, expected = OurRun(both.ours).whole(sample, chunks), hf_logits(both.hf, sample, both.path)
-    assert expected.std() > 0.5
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+def test_logits(both: Both) -> None:
+    with entries() as entry:
+        for name, layout in LAYOUTS.items():
+            sample = make_sample(both.path, layout)
+            expected = hf_logits(both.hf, sample, both.path)
+            with entry(name):
+                assert expected.std() > 0.5
+                assert_logits(both.ours, sample, expected)
 
 
 @pytest.mark.parametrize("block_size", [4, 128])

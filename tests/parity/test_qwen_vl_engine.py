@@ -98,7 +98,7 @@ def test_most_tokens_are_a_test() -> None:
         assert sum(margin > MARGIN for margin in margins) > 0.9 * len(margins)
 
 
-@pytest.mark.parametrize("tokens", [2048, 100, 17])
+@pytest.mark.parametrize("tokens", [2048, 17])
 def test_all_together(setup: Setup, harness: EngineHarness, tokens: int) -> None:
     answer(setup, harness, engine_at(setup.model, harness.root, tokens=tokens))
 

@@ -15,6 +15,7 @@ from model.net.absolute_vit import AbsoluteVit
 from model.net.multimodal import MultimodalLM
 from model.net.vision import resample_positions
 from model.weights import Weights
+from tests.parity.entries import entries
 from tests.parity.golden_qwen_vl import (
     CKPT,
     IMAGES,
@@ -71,8 +72,14 @@ def assert_stage(ours: Tensor, golden: np.ndarray) -> None:
 # ---- vision
 
 
-@pytest.mark.parametrize("image", IMAGES)
-def test_pixels(model: MultimodalLM, image: str) -> None:
+def test_pixels(model: MultimodalLM) -> None:
+    with entries() as entry:
+        for image in IMAGES:
+            with entry(image):
+                check_pixels(model, image)
+
+
+def check_pixels(model: MultimodalLM, image: str) -> None:
     pixels, _ = pixels_of(processor_at(), image)
     embed = tower_of(model).embed
     normal = torch.from_numpy(pixels).float() * embed.scale + embed.shift  # [1024, 588]
@@ -83,10 +90,13 @@ def test_pixels(model: MultimodalLM, image: str) -> None:
     assert planes.std(correction=0).item() == pytest.approx(std, abs=1e-5) or planes.std().item() == pytest.approx(std)
 
 
-@pytest.mark.parametrize("image", IMAGES)
-def test_embeddings(model: MultimodalLM, image: str) -> None:
-    pixels, measure = pixels_of(processor_at(), image)
-    assert_stage(model.encode("image", [torch.from_numpy(pixels)], [measure.grid])[0], VISION[f"out/{image}"])
+def test_embeddings(model: MultimodalLM) -> None:
+    with entries() as entry:
+        for image in IMAGES:
+            pixels, measure = pixels_of(processor_at(), image)
+            found = model.encode("image", [torch.from_numpy(pixels)], [measure.grid])[0]
+            with entry(image):
+                assert_stage(found, VISION[f"out/{image}"])
 
 
 @torch.inference_mode()
@@ -193,25 +203,33 @@ def check(found: Tensor, case: Case) -> None:
             assert found[step].argmax().item() == token
 
 
-@pytest.mark.parametrize("name", cases())
-def test_prefill_and_decode(model_of: Any, name: str) -> None:
-    case = cases()[name]
-    check(forced(model_of(case.settings), case, [len(case.ids)]), case)
+def test_prefill_and_decode(model_of: Any) -> None:
+    with entries() as entry:
+        for name, case in cases().items():
+            with entry(name):
+                check(forced(model_of(case.settings), case, [len(case.ids)]), case)
 
 
-@pytest.mark.parametrize("name", ["image_2", "seq64_len130", "seq64_image", "seq64_decode_across_100"])
-@pytest.mark.parametrize("chunk", [1, 63, 100])
-def test_a_prompt_in_chunks(model_of: Any, name: str, chunk: int) -> None:
-    """alpha is that of the whole prompt, from the first chunk on."""
-    case = cases()[name]
-    n = len(case.ids)
-    check(forced(model_of(case.settings), case, [min(chunk, n - at) for at in range(0, n, chunk)]), case)
+def test_a_prompt_in_chunks(model_of: Any) -> None:
+    """alpha is that of the whole prompt, from the first chunk on. One by one only the shorter ones, which are texts."""
+    with entries() as entry:
+        for name in ("image_2", "seq64_len130", "seq64_image", "seq64_decode_across_100"):
+            case, n = cases()[name], len(cases()[name].ids)
+            for chunk in (63, 100) if case.images else (1, 63, 100):
+                with entry(f"{name} by {chunk}"):
+                    sizes = [min(chunk, n - at) for at in range(0, n, chunk)]
+                    check(forced(model_of(case.settings), case, sizes), case)
 
 
-@pytest.mark.parametrize("name", ["seq64_decode_across", "seq64_decode_across_100", "seq64_len64", "image_1"])
-def test_generated_tokens_prefilled_again(model_of: Any, name: str) -> None:
+def test_generated_tokens_prefilled_again(model_of: Any) -> None:
     """After a preemption prompt and answer are one prefill; its length must not change alpha."""
-    case = cases()[name]
+    with entries() as entry:
+        for name in ("seq64_decode_across", "seq64_decode_across_100", "seq64_len64", "image_1"):
+            with entry(name):
+                check_again(model_of, cases()[name])
+
+
+def check_again(model_of: Any, case: Case) -> None:
     sample = sample_of(case, processor_at())
     n, total = len(case.ids), len(sample.ids)
     found = OurRun(model_of(case.settings), blocks=80).whole(sample, [total])
