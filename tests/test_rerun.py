@@ -73,6 +73,7 @@ def test_a_run_that_passed_says_nothing(pytestconfig: pytest.Config) -> None:
     pytest_terminal_summary(SimpleNamespace(stats={"passed": [report("a.py::one")]}), pytestconfig)
 
 
+@pytest.mark.process
 def test_what_is_told_finds_the_test(pytestconfig: pytest.Config) -> None:
     """One that `make test` leaves out: pytest collects it, and it alone."""
     test = "tests/pages/test_small_windows.py::test_a_low_window_holds_the_form"

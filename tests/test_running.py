@@ -10,6 +10,8 @@ import pytest
 from tests.e2e.running import RunningServer
 from tests.tables import each_of
 
+pytestmark = pytest.mark.process
+
 
 @each_of(
     ("then", "words"),

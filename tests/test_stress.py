@@ -8,6 +8,8 @@ import pytest
 
 from tests.stress import BURNER, FOLDERS, burning, commands
 
+pytestmark = pytest.mark.process
+
 
 def test_burners_end_with_the_block_whatever_ends_it() -> None:
     with pytest.raises(KeyboardInterrupt), burning(2) as burners:

@@ -14,6 +14,8 @@ from constraints.table import Row, read, written
 from tests.architecture.small_index import SmallIndex, running
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 REPO = Path(__file__).resolve().parents[2]
 PROJECT = """
 [project]

@@ -85,6 +85,7 @@ def test_nobody_but_keda_says_how_many_pods_there_are(name: str) -> None:
     assert scaled["minReplicaCount"] >= 1
 
 
+@pytest.mark.process
 @needs_kubectl
 @each_of(("name", "profile"), list(zip(OVERLAYS, ("atlas", "cpu"), strict=True)))
 def test_a_pod_more_is_asked_for_before_the_seats_are_taken(name: str, profile: str) -> None:
@@ -93,6 +94,7 @@ def test_a_pod_more_is_asked_for_before_the_seats_are_taken(name: str, profile: 
     assert int(trigger["metadata"]["threshold"]) == load_config(["--profile", profile], {}).engine.max_seqs * 3 / 4
 
 
+@pytest.mark.process
 @needs_kubectl
 @each_of("name", OVERLAYS)
 def test_pods_go_one_by_one_and_with_time_to_drain(name: str) -> None:
@@ -109,6 +111,7 @@ def test_pods_go_one_by_one_and_with_time_to_drain(name: str) -> None:
     assert pod["terminationGracePeriodSeconds"] > drain + int(slept)
 
 
+@pytest.mark.process
 @needs_kubectl
 @each_of(("name", "base"), list(zip(OVERLAYS, BASES, strict=True)))
 def test_what_an_overlay_does_not_speak_of_stays(name: str, base: str) -> None:
@@ -128,6 +131,7 @@ def test_what_an_overlay_does_not_speak_of_stays(name: str, base: str) -> None:
         assert (container["args"], pod["volumes"]) == (plain_container["args"], plain_pod["volumes"])
 
 
+@pytest.mark.process
 @needs_kubectl
 def test_weights_come_once_and_are_read_by_all() -> None:
     """One name of the model, one volume, one place in it; pods ask nobody, and the job has a way out."""

@@ -46,6 +46,7 @@ def test_a_pod_has_a_card_for_each_rank() -> None:
     assert set(pod["securityContext"]) - {"sysctls"} == set(pod_of(objects("npu"))[0]["securityContext"])
 
 
+@pytest.mark.process
 @needs_kubectl
 def test_what_the_overlay_does_not_speak_of_is_the_bases() -> None:
     found, base = objects(OVERLAY), objects("npu")

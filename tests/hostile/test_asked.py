@@ -16,6 +16,8 @@ from tests.hostile.conftest import Held
 from tests.hostile.measure import COUNTED, FULL, Attack, Scale
 from tests.hostile.posting import ATTACKERS, MIB, SERVER_BYTES, posting, stops, until_over, words
 
+pytestmark = pytest.mark.process
+
 SCALES = [
     pytest.param(COUNTED, marks=pytest.mark.faults, id="short"),
     pytest.param(FULL, marks=pytest.mark.long, id="full"),

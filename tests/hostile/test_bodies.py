@@ -10,7 +10,7 @@ from tests.hostile.conftest import Held
 from tests.hostile.measure import Attack
 from tests.hostile.posting import MIB, posting
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 EXCHANGE = b'{"inputs":[{"text":""}],"text":""},'
 

@@ -12,6 +12,8 @@ from tests.e2e.faults import GREEDY, recovered
 from tests.e2e.running import children_of
 from tests.tokenization.test_template_proof import LOOP
 
+pytestmark = pytest.mark.process
+
 LIMIT_SECONDS = 120  # of three children with 5 s of processor time each, on a machine that others use
 SERVER_BYTES = 256 << 20
 PROVEN = "{% for m in messages %}{% for p in m.content %}{% if p.type == 'image' %}<|image_pad|>{% elif p.type == 'video' %}<|video_pad|>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}"  # noqa: E501

@@ -27,6 +27,8 @@ from tests.hostile.conftest import Held
 from tests.hostile.loop_block import loop_of
 from tests.hostile.measure import MORE_SECONDS, Attack
 
+pytestmark = pytest.mark.process
+
 Servers = Iterator[RunningServer]
 BLOCK_SECONDS = 0.05  # of processor time: what the loop may do at a stretch
 SERVER_BYTES = 256 << 20  # of these servers, whose bodies are small

@@ -14,6 +14,8 @@ from tests.hostile.posting import posting
 from tests.samples.hostile_media import flat_webp, turned_png
 from tests.samples.hostile_mp4 import equal_samples
 
+pytestmark = pytest.mark.process
+
 SMALL = {"max_pixels": 28 * 28 * 64}
 
 

@@ -20,7 +20,7 @@ from tests.hostile.conftest import Held
 from tests.hostile.measure import Attack
 from tests.hostile.posting import until_over
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 MIB = 1 << 20
 BASE = 160 * MIB  # of the server process with some hundred connections
 EACH = 16 << 10  # bytes that an idle connection may cost

@@ -23,7 +23,7 @@ from tests.hostile.measure import Attack
 from tests.hostile.posting import until_over
 from tests.hostile.test_connections import BASE
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 MIB = 1 << 20
 CHUNKED = (
     b"POST /chat HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"

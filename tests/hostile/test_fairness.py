@@ -17,7 +17,7 @@ from tests.hostile.conftest import TABLES
 from tests.hostile.measure import MORE_SECONDS, quantile
 from tests.samples.videos import draw_noisy_number, make_clip
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 VIDEOS = 50
 PICTURES = 30  # of the second client when it is alone
 

@@ -42,7 +42,7 @@ from tokenization.structured.compile import compile_grammar
 from tokenization.structured.vocabulary import GrammarVocabulary
 from tokenization.text.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 LATE = 0.5  # seconds that the p99 of the second client may grow by
 PULSE = 1.0  # seconds between two beats of the engine, which are 0.5 apart; after 20 it would count as hung
 SLOWEST = 40.0  # of one form: 5 s of compiling beside others, on a shared machine

@@ -20,7 +20,7 @@ from tests.hostile.measure import MORE_SECONDS, Attack
 from tests.hostile.posting import until_over
 from tests.tiny.qwen_vl import write_qwen_vl
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 SERVER_BYTES = 256 << 20
 FRAME = b"\x21\xf9\x04\0\x32\0\0\0,\0\0\0\0\1\0\1\0\0\2\2D\1\0"  # one pixel, for half a second
 

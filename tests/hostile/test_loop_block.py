@@ -9,6 +9,8 @@ import pytest
 
 from tests.hostile.loop_block import Longest, loop_of, own_loop
 
+pytestmark = pytest.mark.process
+
 SPIN_SECONDS = 0.15
 SERVER = """
 import asyncio, sys, time

@@ -4,7 +4,11 @@ import os
 from contextlib import nullcontext
 from typing import Any
 
+import pytest
+
 from tests.hostile.measure import Attack, Report, Seen, beyond, judged, memory_peak, pss_bytes, quantile
+
+pytestmark = pytest.mark.process
 
 ATTACK = Attack(name="row 0", go=lambda server, killed: nullcontext(), memory_bytes=1 << 20)
 

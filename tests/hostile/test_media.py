@@ -20,7 +20,10 @@ from tests.hostile.posting import posting
 from tests.samples.hostile_media import black_clip, flat_png, flat_webp, gif_canvas, padded_jpeg, scanned_page
 from tests.samples.pictures import encoded, photo
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]  # five minutes of film take minutes to write
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(3600),
+]  # five minutes of film take minutes to writ, pytest.mark.process]
 
 QUESTION = {"text": "what is this?"}
 SMALL = {"max_pixels": 28 * 28 * 64}

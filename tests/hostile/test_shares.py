@@ -19,7 +19,7 @@ from tests.hostile.conftest import Held
 from tests.hostile.measure import FULL, MORE_SECONDS, SAME, SHORT, Attack
 from tests.hostile.posting import MIB, until_over
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 OTHER = "127.0.0.2"
 CLOSE = "Connection: close"
 KEYS = [f"key-{i}" for i in range(9)]

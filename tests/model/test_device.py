@@ -10,7 +10,7 @@ from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import Dtype, EngineConfig
 from model.device import DeviceError, resolve, with_step_of
 from model.engine.scheduling.step_budget import step_tokens
-from tests.model.each import each
+from tests.tables import each_of
 from tests.tiny.qwen2_vl import write_json
 
 pytestmark = pytest.mark.network
@@ -28,7 +28,7 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-@each(
+@each_of(
     ("config", "expected"),
     [
         ({}, torch.float32),
@@ -42,7 +42,7 @@ def test_auto_dtype_is_the_checkpoints_own(tmp_path: Path, config: dict[str, Any
     assert resolve("auto", "auto", config_of(tmp_path, **config)) == (CPU, expected)
 
 
-@each(
+@each_of(
     ("config", "expected"),
     [
         ({"part": {"dtype": "bfloat16"}}, torch.bfloat16),
@@ -58,7 +58,7 @@ def test_the_served_part_of_a_config_says_its_dtype_first(
     assert resolve("auto", "auto", whole.child("part"), whole) == (CPU, expected)
 
 
-@each(("asked", "expected"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+@each_of(("asked", "expected"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
 def test_the_users_dtype_wins(tmp_path: Path, asked: Dtype, expected: torch.dtype) -> None:
     assert resolve("cpu", asked, config_of(tmp_path, torch_dtype="float16"))[1] == expected
 

@@ -17,9 +17,9 @@ from model.engine.ranks import part
 from model.ops.collectives import Ranks
 from model.ops.load import load_ops
 from model.ops.npu_rules import RuleError
-from tests.model.each import each
 from tests.model.test_device import config_of
 from tests.model.torch_npu_double import A2, A3, NpuDouble, install
+from tests.tables import each_of
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
 pytestmark = pytest.mark.network
@@ -30,8 +30,8 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-@each("soc", [A2, "Ascend910B4-1", A3, "Ascend910_9382"])
-@each("asked", ["npu", "auto"])
+@each_of("soc", [A2, "Ascend910B4-1", A3, "Ascend910_9382"])
+@each_of("asked", ["npu", "auto"])
 def test_an_npu_is_made_ready_and_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soc: str, asked: str) -> None:
     npu = NpuDouble(soc)
     install(monkeypatch, tmp_path, npu)
@@ -52,7 +52,7 @@ def test_a_rank_takes_the_card_of_its_number(tmp_path: Path, monkeypatch: pytest
             resolve(asked, "auto", config_of(tmp_path, dtype="bfloat16"), rank=2)
 
 
-@each("own", ["float32", "float16", None])
+@each_of("own", ["float32", "float16", None])
 def test_every_other_checkpoint_is_served_in_bfloat16_and_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, own: str | None
 ) -> None:
@@ -72,8 +72,8 @@ def test_nothing_is_said_of_what_was_asked_for(
     assert not caplog.messages
 
 
-@each("dtype", ["float32", "float16"])
-@each("asked", ["npu", "auto"])
+@each_of("dtype", ["float32", "float16"])
+@each_of("asked", ["npu", "auto"])
 def test_another_dtype_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, dtype: Dtype
 ) -> None:
@@ -106,7 +106,7 @@ REFUSED = {
 }
 
 
-@each("case", REFUSED)
+@each_of("case", REFUSED)
 def test_what_cannot_be_had_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
@@ -161,7 +161,7 @@ def test_an_npu_gets_its_own_operations() -> None:
         load_ops(torch.device("npu", 0), torch.float32)
 
 
-@each("wanted", [False, True])
+@each_of("wanted", [False, True])
 def test_the_engine_asks_launches_where_it_is_told_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: bool
 ) -> None:

@@ -20,9 +20,9 @@ from model.registry import families, family_of
 from server.requests.sampling import model_length
 from tests.e2e.audio_chats import IMAGE, SILENT, SOUND, TALKIE
 from tests.e2e.running import data_url, picture
-from tests.model.each import each
 from tests.npu.families import FAMILIES as ON_NPU
 from tests.parity.harness import load_ours
+from tests.tables import each_of
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.qwen2_vl import write_json
 from tests.tokenization.worker_harness import WorkerHarness, worker_harness_at
@@ -73,7 +73,7 @@ def test_who_is_served_on_an_npu_was_proven_there() -> None:
     assert set(ON_NPU) == {family.name for family, _ in families() if "npu" in family.devices}
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_a_device_that_is_not_declared_is_refused(cases: dict[str, Case], name: str) -> None:
     family = cases[name].family
     family.check_device("cpu")
@@ -81,7 +81,7 @@ def test_a_device_that_is_not_declared_is_refused(cases: dict[str, Case], name: 
         replace(family, devices=("cpu", "cuda")).check_device("npu")
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_what_a_checkpoint_takes_is_what_its_family_declares(cases: dict[str, Case], name: str) -> None:
     family, harness = cases[name].family, cases[name].harness
     host = harness.processor
@@ -89,7 +89,7 @@ def test_what_a_checkpoint_takes_is_what_its_family_declares(cases: dict[str, Ca
     assert host.features <= family.features
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_the_largest_items_are_what_the_network_encodes(cases: dict[str, Case], name: str) -> None:
     path, harness = cases[name].path, cases[name].harness
     model = load_ours(path)
@@ -102,7 +102,7 @@ def test_the_largest_items_are_what_the_network_encodes(cases: dict[str, Case], 
         assert encode_dummy(model, dummy)[0].shape == (item.n_tokens, model.media_width)
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_several_media_of_one_call_are_those_of_one_by_one(cases: dict[str, Case], name: str) -> None:
     path, harness = cases[name].path, cases[name].harness
     model = load_ours(path)
@@ -115,7 +115,7 @@ def test_several_media_of_one_call_are_those_of_one_by_one(cases: dict[str, Case
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_one_size_for_all_where_that_is_declared(cases: dict[str, Case], name: str) -> None:
     family, counted = cases[name].family, cases[name].counted
     for kind, modality in family.modalities.items():
@@ -126,7 +126,7 @@ def test_one_size_for_all_where_that_is_declared(cases: dict[str, Case], name: s
             assert not modality.fixed, "no family has such"
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_bounds_of_pixels_are_told_where_sizes_differ(cases: dict[str, Case], name: str) -> None:
     """Without them a server would cap pictures below what the checkpoint asks for."""
     path, family = cases[name].path, cases[name].family
@@ -134,7 +134,7 @@ def test_bounds_of_pixels_are_told_where_sizes_differ(cases: dict[str, Case], na
     assert (image is not None and not image.fixed) == (family.pixels(Checkpoint(path)) is not None)
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_the_decoders_keys_are_where_a_server_looks(cases: dict[str, Case], name: str, tmp_path: Path) -> None:
     """Else its length and its end tokens would be others than the checkpoint's, without a word."""
     path, family = cases[name].path, cases[name].family
@@ -152,7 +152,7 @@ def sections_of(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from sections_of(inner)
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_pads_lie_as_declared(cases: dict[str, Case], name: str) -> None:
     family, harness, counted = cases[name].family, cases[name].harness, cases[name].counted
     for kind, modality in family.modalities.items():
@@ -175,7 +175,7 @@ def test_pads_lie_as_declared(cases: dict[str, Case], name: str) -> None:
             assert len(seen.spans) > 1 < len(heard.spans)
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_positions_are_as_declared(cases: dict[str, Case], name: str) -> None:
     family, counted = cases[name].family, cases[name].counted
     for kind, modality in family.modalities.items():
@@ -192,7 +192,7 @@ def slice_of(done: Prepared) -> slice:
     return slice(start, start + n)
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_more_items_than_a_family_takes(cases: dict[str, Case], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The item that is too much is named; a family without a bound of its own is given one."""
     family, harness = cases[name].family, cases[name].harness

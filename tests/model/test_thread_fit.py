@@ -8,13 +8,13 @@ import pytest
 
 from model import thread_fit as threads
 from model.thread_fit import Team, ThreadFit, fit_at_start
-from tests.model.each import each
+from tests.tables import each_of
 
 QUIET = {2: 0.014, 1: 0.020}
 BESIDE = {2: 0.050, 1: 0.021}
 
 
-@each(
+@each_of(
     ("one", "many", "most", "chosen"),
     [(1e-3, 2e-3, 2, 1), (2.1e-3, 2e-3, 2, 1), (4e-3, 2e-3, 2, 2), (1.0, 0.05, 4, 4)],
 )

@@ -11,7 +11,7 @@ from model.ops.load import load_ops
 from model.registry import family_of
 from model.weight_shapes import META, AskedWeights, HeaderWeights
 from model.weights import Weights
-from tests.model.each import each
+from tests.tables import each_of
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
@@ -26,7 +26,7 @@ def by_headers(path: Path) -> HeaderWeights:
     return HeaderWeights(checkpoint, family.renames, BF16, family.skips)
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_both_count_what_a_load_counts(tmp_path: Path, name: str) -> None:
     """Of a rank of two. The load alone reads bytes of tensors."""
     path = WRITERS[name](tmp_path)

@@ -11,8 +11,8 @@ from torch import Tensor
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.weight_tensors import WHOLE, Cut
 from model.weights import Weights
-from tests.model.each import each
 from tests.rights import forbidden
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -35,9 +35,9 @@ def checkpoint_of(path: Path, kind: str, tensors: dict[str, Tensor]) -> Checkpoi
     return Checkpoint(path)
 
 
-@each("kind", ["safetensors", "pickled"])
-@each("dtype", [torch.float32, torch.bfloat16])
-@each("cut", CUTS)
+@each_of("kind", ["safetensors", "pickled"])
+@each_of("dtype", [torch.float32, torch.bfloat16])
+@each_of("cut", CUTS)
 def test_a_part_is_what_the_whole_has_there(tmp_path: Path, kind: str, dtype: torch.dtype, cut: str) -> None:
     """Of a pickled file the matrix lies transposed there."""
     matrix = torch.arange(77.0, dtype=dtype).view(11, 7).T
@@ -78,7 +78,7 @@ def test_rows_alone_are_compared(tmp_path: Path) -> None:
     assert weights.equal("a", "b", range(0, 4)) and not weights.equal("a", "b", range(3, 6))
 
 
-@each(("kind", "file"), [("safetensors", "model.safetensors"), ("pickled", "pytorch_model.bin")])
+@each_of(("kind", "file"), [("safetensors", "model.safetensors"), ("pickled", "pytorch_model.bin")])
 def test_a_file_that_nobody_may_read_is_named(tmp_path: Path, kind: str, file: str) -> None:
     checkpoint = checkpoint_of(tmp_path, kind, {"a": torch.ones(4, 3)})
     with forbidden(tmp_path / file), pytest.raises(CheckpointError, match=f"^{file}: cannot be read: Permission den"):

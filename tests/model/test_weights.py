@@ -12,7 +12,7 @@ from safetensors.torch import save_file as save_torch
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.weights import Weights
-from tests.model.each import each
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -31,7 +31,7 @@ def ramp(*shape: int) -> np.ndarray:
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-@each("prefixes", [("visual.", "model."), ("model.visual.", "model.language_model.")])
+@each_of("prefixes", [("visual.", "model."), ("model.visual.", "model.language_model.")])
 def test_both_generations_of_names_read_alike(tmp_path: Path, prefixes: tuple[str, str]) -> None:
     checkpoint = directory(
         tmp_path, {f"{prefixes[0]}a": ramp(2, 3), f"{prefixes[1]}norm.weight": ramp(4), "lm_head.weight": ramp(1)}
@@ -49,8 +49,8 @@ def test_a_name_in_both_generations_is_ambiguous(tmp_path: Path) -> None:
         Weights(checkpoint, RENAMES, torch.float32)
 
 
-@each("stored", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-@each("wanted", [torch.float32, torch.bfloat16])
+@each_of("stored", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@each_of("wanted", [torch.float32, torch.bfloat16])
 def test_cast(tmp_path: Path, stored: torch.dtype, wanted: torch.dtype) -> None:
     checkpoint = directory(tmp_path)
     values = torch.tensor([[0.5, -1.25], [3.1416, 65000.0]], dtype=stored)
@@ -235,8 +235,8 @@ def torch_shards(path: Path, shards: dict[str, dict[str, torch.Tensor]]) -> Chec
     return checkpoint
 
 
-@each("names", [["pytorch_model.bin"], [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]])
-@each("stored", [torch.float32, torch.bfloat16, torch.float16])
+@each_of("names", [["pytorch_model.bin"], [f"pytorch_model-0000{i}-of-00002.bin" for i in (1, 2)]])
+@each_of("stored", [torch.float32, torch.bfloat16, torch.float16])
 def test_pickled_tensors(tmp_path: Path, names: list[str], stored: torch.dtype) -> None:
     tensors = {"model.a": torch.arange(6.0, dtype=stored).view(2, 3), "b": torch.arange(8.0, dtype=stored).view(2, 4).T}
     parts = [tensors] if len(names) == 1 else [{key: value} for key, value in tensors.items()]

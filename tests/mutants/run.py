@@ -144,8 +144,10 @@ def _failed(tree: Path, directory: Path, tests: list[str], seconds: float) -> tu
 
 def _judge(tree: Path, one: Mutant, mapped: dict[str, Any], directory: Path, seconds: float) -> dict[str, Any]:
     tests = _in_order(mapped["hits"].get(str(one.number), []), mapped["costs"])
-    row: dict[str, Any] = {"number": one.number, "stratum": one.stratum, "path": one.path, "line": one.line, "was": one.was,
-           "text": one.text, "n_tests": len(tests), "seen": False, "by": "", "ended": "no test runs it"}  # fmt: skip
+    row: dict[str, Any] = {
+        **{name: getattr(one, name) for name in ("number", "stratum", "path", "line", "was", "text")},
+        **{"n_tests": len(tests), "seen": False, "by": "", "ended": "no test runs it"},
+    }
     begun = time.monotonic()
     for _ in range(3):  # of tests that fail without it, too
         if not tests:

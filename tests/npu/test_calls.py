@@ -9,7 +9,6 @@ from torch import Tensor
 
 from model.net.multimodal import MultimodalLM
 from model.ops.base import Ops
-from tests.model.each import each
 from tests.model.ops.present import PRESENT, present_ops
 from tests.npu.aten import assert_none_computed_otherwise, recorded
 from tests.npu.graph_references import GRAPH_REFERENCES
@@ -17,6 +16,7 @@ from tests.npu.references import REFERENCES, Refused
 from tests.npu.ring0 import define_operators
 from tests.npu.schemas import OUTPUTS, SCHEMAS
 from tests.parity.harness import OurRun, load_over, make_sample
+from tests.tables import each_of
 from tests.tiny.fuyu import write_fuyu
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
@@ -48,7 +48,7 @@ def arguments() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
     }
 
 
-@each("name", SCHEMAS)
+@each_of("name", SCHEMAS)
 def test_outputs_are_those_of_the_table(name: str) -> None:
     """Of the reference, and of the kernel that knows shapes only."""
     define_operators()
@@ -61,7 +61,7 @@ def test_outputs_are_those_of_the_table(name: str) -> None:
         assert tuple((tuple(x.shape), x.dtype) for x in outputs) == expected
 
 
-@each("name", SCHEMAS)
+@each_of("name", SCHEMAS)
 def test_an_argument_that_the_schema_lacks_is_refused(name: str) -> None:
     define_operators()
     args, kwargs = arguments()[name]
@@ -69,7 +69,7 @@ def test_an_argument_that_the_schema_lacks_is_refused(name: str) -> None:
         getattr(torch.ops.npu, name)(*args, **kwargs, softmax_scale=1.0)
 
 
-@each(
+@each_of(
     "name, changed, why",
     [
         ("npu_fused_infer_attention_score", {"actual_seq_lengths": [2, 3]}, "the number of rows"),
@@ -103,7 +103,7 @@ def test_references_refuse_what_cann_refuses(name: str, changed: dict[str, Any],
         REFERENCES[name](**(given | changed))
 
 
-@each(
+@each_of(
     ("heads", "changed", "why"),
     [
         (4, {"num_key_value_heads": 4}, "share no keys have no place in a graph"),
@@ -124,7 +124,7 @@ def test_what_a_graph_may_not_capture_is_refused(heads: int, changed: dict[str, 
         run(query, cache, cache, **(given | changed), out=[torch.empty_like(query), query.new_empty(1)])
 
 
-@each("name", [name for name in PRESENT if name.startswith("npu")])
+@each_of("name", [name for name in PRESENT if name.startswith("npu")])
 def test_no_operator_that_an_npu_computes_otherwise(name: str) -> None:
     check_activations_and_attention(present_ops(name))
 
@@ -139,7 +139,7 @@ def check_activations_and_attention(ops: Ops) -> None:
         assert_none_computed_otherwise(lambda: (ops.segment_attention(q, q, q, [1, 2]), ops.cross_attention(q, q, q)))
 
 
-@each("heads", MOST_LAUNCHES)
+@each_of("heads", MOST_LAUNCHES)
 def test_launches_of_a_decoder_layer(heads: str, tmp_path: Path) -> None:
     """A prefill behind a past beside a decode: what a third layer adds to two."""
     counts = []

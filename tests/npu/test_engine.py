@@ -9,11 +9,11 @@ import pytest
 from model.engine.engine import Engine
 from model.engine.messages import SamplingParams
 from model.net.multimodal import MultimodalLM
-from tests.model.each import each
 from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, engine_harness_at, picture
 from tests.model.ops.present import present_ops
 from tests.npu.families import BLOCK_SIZE, write_family
 from tests.parity.harness import load_over
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -76,8 +76,8 @@ def answers(harness: EngineHarness, engine: Engine, grown: int) -> Answers:
     return found
 
 
-@each("ops", LEAD)
-@each("way", WAYS)
+@each_of("ops", LEAD)
+@each_of("way", WAYS)
 def test_tokens_are_those_of_float32(
     models: dict[str, MultimodalLM], harness: EngineHarness, expected: Answers, way: str, ops: str
 ) -> None:

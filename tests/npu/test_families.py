@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from model.ops.npu import NpuOps
-from tests.model.each import each
 from tests.model.ops.present import present_ops
 from tests.npu.aten import COMPUTED_OTHERWISE, recorded
 from tests.npu.families import FAMILIES, mixed_logits, samples_of, write_family
 from tests.parity.harness import Sample, load_ours, load_over
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -47,7 +47,7 @@ def setup_of(name: str, folder: Path) -> Setup:
     return Setup(path, samples, mixed_logits(load_ours(path), samples))
 
 
-@each("family", FAMILIES)
+@each_of("family", FAMILIES)
 def test_logits_and_tokens(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And each network with attention asks whether its heads are served."""
     setup, asked = setup_of(family, tmp_path), list[tuple[int, ...]]()

@@ -17,12 +17,12 @@ from model.engine.messages import FromEngine, Generate, SamplingParams, StepDone
 from model.net.multimodal import MultimodalLM
 from model.ops.npu import NpuOps
 from model.staging.graphs import DecodeGraphs, _Captured, ladder, reserved_blocks
-from tests.model.each import each
 from tests.model.engine.engine_harness import engine_at
 from tests.model.ops.present import present_ops
 from tests.npu.graph_double import GraphDouble
 from tests.parity.golden_qwen_vl import checkpoint_with
 from tests.parity.harness import load_over
+from tests.tables import each_of
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tokenization.messages import Prepared
 
@@ -214,13 +214,13 @@ def test_a_full_cache(model: MultimodalLM) -> None:
     check_full_cache(model)
 
 
-@each(("place", "name"), BEHIND_A_REPLAY)
+@each_of(("place", "name"), BEHIND_A_REPLAY)
 def test_an_error_behind_a_replay_leaves_none_that_waits(place: Any, name: str, model: MultimodalLM) -> None:
     """It is updated once: whoever waits for the device does not wait for ever."""
     assert check_an_error(model, place, name) == [[21, 61]]
 
 
-@each(("place", "name"), BEFORE_A_REPLAY)
+@each_of(("place", "name"), BEFORE_A_REPLAY)
 def test_an_error_before_a_replay_updates_nothing(place: Any, name: str, model: MultimodalLM) -> None:
     assert check_an_error(model, place, name) == []
 
@@ -270,7 +270,7 @@ def test_without_graphs_nothing_is_reserved(model: MultimodalLM) -> None:
     assert sizes == {True: (8, 7, 7), False: (8, 8, 8)}
 
 
-@each(
+@each_of(
     ("most", "sizes"), [(1, (1,)), (2, (1, 2)), (7, (1, 2, 4, 7)), (16, (1, 2, 4, 8, 16)), (17, (1, 2, 4, 8, 16, 17))]
 )
 def test_the_ladder(most: int, sizes: tuple[int, ...]) -> None:

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from tests.model.each import each
 from tests.npu.pairs import PAIRS, REPO
 from tests.npu.run import NO_TENSORS, ON_ONE, OWN, WHEEL
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
 
-@each(("name", "pair"), [("cpu.txt", PAIRS[0]), ("ascend.txt", PAIRS[1])])
+@each_of(("name", "pair"), [("cpu.txt", PAIRS[0]), ("ascend.txt", PAIRS[1])])
 def test_versions_are_those_of_the_constraints(name: str, pair: object) -> None:
     pins = dict(re.findall(r"^(torch|torch_npu)==([^\s;+]+)", (REPO / "constraints" / name).read_text(), re.MULTILINE))
     assert pins and all(getattr(pair, package) == version for package, version in pins.items())

@@ -16,11 +16,11 @@ import torch.nn.functional as F
 
 from model.ops import npu
 from model.ops import npu_rules as rules
-from tests.model.each import each
 from tests.model.ops import test_paged as paged
 from tests.model.ops import test_torch_ops as conformance
 from tests.model.ops.present import present_ops
 from tests.npu import test_calls as calls
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -202,7 +202,7 @@ MISTAKES = (
 )  # fmt: skip
 
 
-@each("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@each_of("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_a_planted_mistake_is_caught(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake.check()
     mistake.plant(monkeypatch)

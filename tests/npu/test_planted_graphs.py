@@ -19,7 +19,6 @@ from model.ops import npu_rules as rules
 from model.ops.npu import NpuOps
 from model.staging.graphs import DecodeGraphs, GraphError, _Captured
 from model.staging.layout import Padding
-from tests.model.each import each
 from tests.npu import test_graphs as ring0
 from tests.npu.planted_calls import (
     Plant,
@@ -32,6 +31,7 @@ from tests.npu.planted_calls import (
     updated_with,
     workspace_as_it_comes,
 )
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -238,7 +238,7 @@ def compared(model: MultimodalLM) -> MultimodalLM:
     return model
 
 
-@each("mistake", MISTAKES, [mistake.name for mistake in MISTAKES])
+@each_of("mistake", MISTAKES, [mistake.name for mistake in MISTAKES])
 def test_a_planted_mistake_is_caught(mistake: Mistake, compared: MultimodalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check passes without it: test_graphs.py calls the same one."""
     mistake.plant(monkeypatch)

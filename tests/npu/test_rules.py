@@ -13,9 +13,9 @@ from torch import Tensor
 from configs.checkpoint import CheckpointError
 from model.ops import npu_rules as rules
 from model.ops.npu import NpuOps
-from tests.model.each import each
 from tests.npu.references import Refused
 from tests.npu.ring0 import define_operators
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -164,12 +164,12 @@ BROKEN: list[tuple[Call, dict[str, Any], str]] = [
 ]
 
 
-@each("check", ORDINARY, ids=[check.__name__ for check in ORDINARY])
+@each_of("check", ORDINARY, ids=[check.__name__ for check in ORDINARY])
 def test_ordinary_arguments_pass(check: Call) -> None:
     check(**ORDINARY[check])
 
 
-@each("check, changed, message", BROKEN, ids=lambda part: part if isinstance(part, str) else "")
+@each_of("check, changed, message", BROKEN, ids=lambda part: part if isinstance(part, str) else "")
 def test_a_broken_rule_is_named(check: Call, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(rules.RuleError) as caught:
         check(**{**ORDINARY[check], **changed})
@@ -187,7 +187,7 @@ def test_the_table_breaks_every_rule() -> None:
     assert broken == asked
 
 
-@each("dim, padded", [(16, 64), (64, 64), (72, 128), (80, 128), (104, 128), (128, 128), (130, 192)])
+@each_of("dim, padded", [(16, 64), (64, 64), (72, 128), (80, 128), (104, 128), (128, 128), (130, 192)])
 def test_heads_are_padded_to_the_next_that_attention_takes(dim: int, padded: int) -> None:
     define_operators()
     ops = NpuOps(CPU, torch.bfloat16)
@@ -195,7 +195,7 @@ def test_heads_are_padded_to_the_next_that_attention_takes(dim: int, padded: int
     assert ops.kv_cache(2, 128, 3, dim)[0].shape == (2, 128, 3, padded)
 
 
-@each("call", ["swiglu", "rotary"])
+@each_of("call", ["swiglu", "rotary"])
 def test_launches_are_asked_only_where_that_is_wanted(call: str) -> None:
     """Without it the reference is what refuses, as a device would, later and in other words."""
     define_operators()

@@ -16,8 +16,8 @@ from model.engine.plan import Plan
 from model.engine.scheduler import Scheduler
 from model.engine.scheduling.step_budget import Limits
 from model.engine.sequence import Key, Sequence, Status
-from tests.model.each import each
 from tests.model.engine.bookkeeping import medium, outcome
+from tests.tables import each_of
 
 SIZE = 4
 STOP = 7
@@ -132,7 +132,7 @@ def test_a_prompt_of_whole_blocks_needs_no_copy() -> None:
     assert sched.allocator.n_used == 6 and cache.copied == 0
 
 
-@each("prefix_cache", [True, False])
+@each_of("prefix_cache", [True, False])
 def test_the_others_come_in_with_the_step_that_ends_the_prompt(prefix_cache: bool) -> None:
     sched = scheduler(tokens=5, prefix_cache=prefix_cache)
     cache = Cache(sched)

@@ -8,8 +8,8 @@ import numpy as np
 
 from model.engine.block_keys import BlockKeys, chain_root
 from model.engine.sequence import EncoderInput, Sequence
-from tests.model.each import each
 from tests.model.engine.bookkeeping import medium, request
+from tests.tables import each_of
 
 SIZE = 4
 N = 22  # tokens: five whole blocks and a half
@@ -67,7 +67,7 @@ def other_salt(answer: Sequence) -> None:
     answer.root = chain_root(b"another client", 0)
 
 
-@each(
+@each_of(
     ("differs", "n"),
     [(other_id, 2), (other_position, 2), (other_picture, 2), (other_place, 2), (other_variant, 0), (other_salt, 0)],
 )

@@ -11,8 +11,8 @@ import torch
 from model.engine.engine import Engine
 from model.engine.messages import Generate, MediaRead
 from model.net.multimodal import MultimodalLM
-from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture, with_prepared
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -191,7 +191,7 @@ def test_a_bad_segment_fails_its_own_request_alone(
     assert near(ask(harness, engine, "c"), said_of(harness, "b"))
 
 
-@each("prefix_cache", ["on", "off"])
+@each_of("prefix_cache", ["on", "off"])
 def test_embeddings_that_are_not_finite_go_with_their_request(
     model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, prefix_cache: Literal["on", "off"]
 ) -> None:
@@ -210,7 +210,7 @@ def test_embeddings_that_are_not_finite_go_with_their_request(
     harness.assert_clean(engine)
 
 
-@each("prefix_cache", ["on", "off"])
+@each_of("prefix_cache", ["on", "off"])
 def test_a_picture_recovers_while_somebody_always_has_it(
     model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, prefix_cache: Literal["on", "off"]
 ) -> None:
@@ -237,7 +237,7 @@ def test_a_picture_recovers_while_somebody_always_has_it(
     harness.assert_clean(engine)
 
 
-@each("when", range(6))
+@each_of("when", range(6))
 def test_whoever_leaves_whenever_leaves_what_is_kept(
     model: MultimodalLM, harness: EngineHarness, encoder: Counted, when: int
 ) -> None:

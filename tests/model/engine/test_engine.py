@@ -14,8 +14,8 @@ from model.engine.messages import Generate, MediaRead, SamplingParams, StepDone
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from shm import encode_shape_to_int64
-from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, Alone, EngineHarness, Parts, engine_at, picture, with_prepared
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -73,7 +73,7 @@ def test_max_model_len_ends_a_request_with_length(model: MultimodalLM, harness: 
 STATES = [(7, steps) for steps in range(0, 40, 4)] + [(64, steps) for steps in (0, 1, 2, 3, 5, 9, 15, 24)]
 
 
-@each(("tokens", "steps"), STATES)
+@each_of(("tokens", "steps"), STATES)
 def test_abort_in_every_state(
     model: MultimodalLM, harness: EngineHarness, alone: Alone, tokens: int, steps: int
 ) -> None:
@@ -148,8 +148,8 @@ BROKEN: list[tuple[Callable[[EngineHarness, Generate], Generate], str]] = [
 ]  # fmt: skip
 
 
-@each("tokens", [7, 2048])
-@each(("damage", "code"), BROKEN)
+@each_of("tokens", [7, 2048])
+@each_of(("damage", "code"), BROKEN)
 def test_one_broken_request_fails_alone(
     model: MultimodalLM,
     harness: EngineHarness,

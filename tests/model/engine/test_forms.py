@@ -19,10 +19,10 @@ from model.engine.sampling.logits_processors import BITS, apply_rules
 from model.net.multimodal import MultimodalLM
 from model.staging.layout import SamplingArrays
 from model.staging.packing import Packing
-from tests.model.each import each
 from tests.model.engine.engine_harness import EngineHarness
 from tests.model.engine.forms_harness import DATE, PICTURE, TEXT, Held
 from tests.model.staging.late import Late
+from tests.tables import each_of
 from tokenization.chat.grammar import CompiledGrammar
 
 pytestmark = pytest.mark.network
@@ -94,7 +94,7 @@ def test_answers_to_one_prompt_go_their_own_ways(held: Held) -> None:
     assert len(texts) > 1 and all(re.fullmatch(DATE, text) for text in texts)
 
 
-@each("prefix_cache", ["off", "on"])
+@each_of("prefix_cache", ["off", "on"])
 def test_a_preempted_answer_goes_on_in_its_form(held: Held, prefix_cache: Literal["on", "off"]) -> None:
     """Where blocks are kept it is begun anew in the middle of its own answer."""
     form = held.form("regex", "([a-z][0-9]){45}")
@@ -273,7 +273,7 @@ def test_masks_are_made_behind_the_launch_of_the_forward_pass(held: Held, monkey
 BITS_OF = {"words": torch.tensor(BITS), "bytes": torch.tensor(BITS[:8]).byte()}
 
 
-@each("bits", BITS_OF.values(), ids=BITS_OF)
+@each_of("bits", BITS_OF.values(), ids=BITS_OF)
 def test_bits_of_a_mask_are_ids(bits: torch.Tensor) -> None:
     random = np.random.default_rng(0)
     for vocab in (64, 71, 1000):
@@ -291,8 +291,8 @@ def test_bits_of_a_mask_are_ids(bits: torch.Tensor) -> None:
             assert torch.equal(logits, expected)
 
 
-@each("ids", [[0], [15], [31], [32], [0, 31], [63, 70], []], ids=str)
-@each("bits", BITS_OF.values(), ids=BITS_OF)
+@each_of("ids", [[0], [15], [31], [32], [0, 31], [63, 70], []], ids=str)
+@each_of("bits", BITS_OF.values(), ids=BITS_OF)
 def test_the_ends_of_a_words_bits(bits: torch.Tensor, ids: list[int]) -> None:
     """What is named stays as it was, and all else is cut; bit 31 is the sign of its word."""
     words = torch.zeros(1, 3, dtype=torch.int32)

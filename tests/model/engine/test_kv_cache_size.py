@@ -15,7 +15,7 @@ from model.engine.profile import Profile, full_steps
 from model.forward_batch import KVSpec
 from model.net.multimodal import MultimodalLM
 from model.ops.npu import NpuOps
-from tests.model.each import each
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -93,7 +93,7 @@ def test_a_device_keeps_what_was_measured_and_gives_nine_tenths_of_the_rest() ->
     assert size.bound == "--kv-cache-share 0.9 of 36.25 GiB left"
 
 
-@each("share", [0.25, 0.5, 1.0])
+@each_of("share", [0.25, 0.5, 1.0])
 def test_the_share_that_is_asked_for_holds_on_a_device_too(share: float) -> None:
     config = msgspec.structs.replace(DEVICE, kv_cache_share=share)
     size = cache_size(SPEC, 2, config, 1 << 24, left(9 * GIB + GIB * 3 // 4))
@@ -112,7 +112,7 @@ def test_a_size_by_name_holds_on_a_device_too_and_takes_all_that_is_left() -> No
     assert cache_size(SPEC, 2, two, 4096, left(others + MIB * 4)).bound.startswith("--max-seqs x --max-model-len")
 
 
-@each("free", [0, GIB, 7 * GIB // 4 + BLOCK])
+@each_of("free", [0, GIB, 7 * GIB // 4 + BLOCK])
 def test_a_device_that_holds_no_block_is_one_sentence_with_its_remedy(free: int) -> None:
     with pytest.raises(CacheTooSmall) as refused:
         cache_size(SPEC, 2, DEVICE, 4096, left(free))
@@ -129,7 +129,7 @@ def most(n_blocks: int, length: int) -> CacheSize:
     return CacheSize(n_blocks=n_blocks, block_size=128, nbytes=n_blocks * BLOCK, max_model_len=length)
 
 
-@each(
+@each_of(
     ("n_blocks", "length", "tokens", "seqs", "expected", "longest"),
     [
         (100_000, 32_768, 2048, 16, 256 + 16, 32_768),  # the longest sequence, and a block for each other

@@ -15,9 +15,9 @@ from model.engine.engine import Engine
 from model.engine.messages import SamplingParams, StepDone
 from model.net.multimodal import MultimodalLM
 from model.ops.torch_ops import TorchOps
-from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.staging.late import Late, _Pending
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -72,7 +72,7 @@ def answers(harness: EngineHarness, engine: Engine, prefix: str) -> dict[str, li
     return {name: [(event.index, event.token) for event in harness.events[prefix + name]] for name in asked}
 
 
-@each(("tokens", "kv_tokens"), [(2048, 4096), (5, 4096), (7, 144)], ids=["whole", "cut", "preempted"])
+@each_of(("tokens", "kv_tokens"), [(2048, 4096), (5, 4096), (7, 144)], ids=["whole", "cut", "preempted"])
 def test_the_same_answers(
     model: MultimodalLM,
     harness: EngineHarness,
@@ -109,7 +109,7 @@ def test_embeddings_are_on_the_device_until_their_prompt_is_computed(
     harness.run(engine)
 
 
-@each("tokens", [2048, 8], ids=["whole", "cut"])
+@each_of("tokens", [2048, 8], ids=["whole", "cut"])
 def test_a_device_never_holds_more_embeddings_than_its_budget(
     model: MultimodalLM, harness: EngineHarness, late: Late, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
@@ -208,7 +208,7 @@ def test_a_call_that_is_refused_is_repeated_medium_by_medium(
     assert calls == [3, 1, 1, 1] and {found.reason for found in harness.finished.values()} == {"done"}
 
 
-@each("said", BROKEN, ids=["507", "inner", "number", "word"])
+@each_of("said", BROKEN, ids=["507", "inner", "number", "word"])
 def test_a_broken_device_ends_the_engine(
     model: MultimodalLM, harness: EngineHarness, late: Late, refusing: list[str], said: str
 ) -> None:
@@ -232,7 +232,7 @@ NARROWED: dict[str, tuple[Callable[[str], bool], str]] = {  # which words end th
 }
 
 
-@each("narrowed", NARROWED)
+@each_of("narrowed", NARROWED)
 def test_a_narrower_class_of_fatal_errors_is_caught(
     narrowed: str, model: MultimodalLM, harness: EngineHarness, late: Late, refusing: list[str],
     monkeypatch: pytest.MonkeyPatch,

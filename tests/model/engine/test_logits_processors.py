@@ -28,8 +28,8 @@ from model.engine.messages import SamplingParams
 from model.engine.sampling.history import BadWords, History, TokenCounts
 from model.engine.sampling.rows import Row
 from model.engine.sampling.sampler import uniform
-from tests.model.each import each
 from tests.model.engine.sampling_rows import apply_rules, sample
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -181,7 +181,7 @@ def test_a_row_without_wishes_is_left_alone() -> None:
     assert rows[0].history is not None and rows[0].history.counts is None  # nothing is kept for it either
 
 
-@each("temperature", [0.0, 1.0])
+@each_of("temperature", [0.0, 1.0])
 def test_bias_forces_and_forbids(temperature: float) -> None:
     logits = torch.randn(40, VOCAB, generator=torch.Generator().manual_seed(1)) * 5
     for bias, allowed in ((100.0, {17}), (-100.0, set(range(VOCAB)) - {17})):
@@ -192,7 +192,7 @@ def test_bias_forces_and_forbids(temperature: float) -> None:
         assert {token.id for token in sample(boosted, rows) if token} <= allowed
 
 
-@each("temperature", [0.0, 1.0])
+@each_of("temperature", [0.0, 1.0])
 def test_a_placeholder_is_never_drawn_and_logprobs_stay_the_models_own(temperature: float) -> None:
     logits = torch.randn(20, VOCAB, generator=torch.Generator().manual_seed(2))
     logits[:, BANNED[0]] = 30.0  # the model would say nothing else

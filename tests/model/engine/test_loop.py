@@ -33,8 +33,8 @@ from model.engine.scheduling.form_jobs import FormJobs
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from shm import Channel, ChannelClosed, ChannelError, Loading, Pulse, channel_pair
-from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, picture, with_prepared
+from tests.tables import each_of
 from tokenization.chat.grammar import CompiledGrammar
 from tokenization.placeholders import text_only
 
@@ -191,7 +191,7 @@ def test_the_configured_limit_wins_where_it_is_lower(checkpoint: Path, tmp_path:
     assert engine.idle and engine.stats.kv_blocks_used == 0  # the warm-up left nothing
 
 
-@each(("asked", "seqs", "has"), [(None, 16, 256), (None, 300, 300), (32, 16, 32)])
+@each_of(("asked", "seqs", "has"), [(None, 16, 256), (None, 300, 300), (32, 16, 32)], copied=("checkpoint",))
 def test_a_step_of_a_cpu_has_256_tokens_or_as_many_as_sequences_or_what_was_asked_for(
     checkpoint: Path, tmp_path: Path, asked: int | None, seqs: int, has: int
 ) -> None:

@@ -18,8 +18,8 @@ from model.engine.sequence import EncoderInput, SegmentRef
 from model.staging.streams import open_streams
 from model.staging.transfers import Uploads
 from shm import Owner, Pool, encode_shape_to_int64, encode_shm_name_to_int64, write_segment
-from tests.model.each import each
 from tests.model.engine.engine_harness import with_prepared
+from tests.tables import each_of
 from tokenization.messages import MediaItem, Prepared
 
 pytestmark = pytest.mark.network
@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
 }  # fmt: skip
 
 
-@each("name", REFUSED)
+@each_of("name", REFUSED)
 def test_refused(name: str) -> None:
     change, code = REFUSED[name]
     with pytest.raises(RequestError) as caught:

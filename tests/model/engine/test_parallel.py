@@ -12,9 +12,9 @@ import torch
 from model.engine.engine import Engine
 from model.engine.messages import Finished, SamplingParams
 from model.net.multimodal import MultimodalLM
-from tests.model.each import each
 from tests.model.engine.engine_harness import Alone, EngineHarness, Parts, engine_at, picture
 from tests.parity.harness import load_ours
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -68,8 +68,8 @@ WAYS = {
 }  # fmt: skip
 
 
-@each("greedy", [True, False])
-@each("way", WAYS)
+@each_of("greedy", [True, False])
+@each_of("way", WAYS)
 def test_answers_are_those_of_single_requests(
     model: MultimodalLM, harness: EngineHarness, singles: Singles, way: str, greedy: bool
 ) -> None:
@@ -107,7 +107,7 @@ def test_the_prompt_is_computed_once(model: MultimodalLM, harness: EngineHarness
     assert seen == [n, 4] and len(harness.events["a"]) == 8
 
 
-@each(("steps", "index"), [(steps, one) for steps in (0, 1, 3, 6, 8, 10, 13, 17, 21) for one in (None, steps % 3)])
+@each_of(("steps", "index"), [(steps, one) for steps in (0, 1, 3, 6, 8, 10, 13, 17, 21) for one in (None, steps % 3)])
 def test_abort_in_every_state(
     model: MultimodalLM, harness: EngineHarness, singles: Singles, steps: int, index: int | None
 ) -> None:
@@ -160,7 +160,7 @@ class Forced:
         return logits
 
 
-@each("temperature", [0.0, 1.0])
+@each_of("temperature", [0.0, 1.0])
 def test_no_placeholder_ever_comes_out(model: MultimodalLM, harness: EngineHarness, temperature: float) -> None:
     placeholders = {*model.placeholder_ids.values(), *model.media_token_ids}
     assert len(placeholders) >= 5
@@ -201,7 +201,7 @@ def test_a_request_that_allows_no_token_fails_alone(model: MultimodalLM, harness
     harness.assert_clean(engine)
 
 
-@each("way", WAYS)
+@each_of("way", WAYS)
 def test_rules_that_look_back_survive_whatever_happens(
     model: MultimodalLM, harness: EngineHarness, singles: Singles, way: str
 ) -> None:
@@ -232,7 +232,7 @@ def test_min_tokens_and_stop_tokens(model: MultimodalLM, harness: EngineHarness)
         assert harness.events[f"{least}"][-1].finish == "stop"
 
 
-@each("dtype", [torch.float32, torch.bfloat16])
+@each_of("dtype", [torch.float32, torch.bfloat16], copied=("checkpoint",))
 def test_alone_twice_is_exactly_the_same(checkpoint: Path, harness: EngineHarness, dtype: torch.dtype) -> None:
     model = load_ours(checkpoint, dtype)
     sampling = msgspec.structs.replace(SEEDED, n=2, logprobs=True, top_logprobs=3)

@@ -9,9 +9,9 @@ import pytest
 from model.engine.engine import Engine
 from model.engine.messages import Generate, MediaRead, StepDone, Token
 from model.net.multimodal import MultimodalLM
-from tests.model.each import each
 from tests.model.engine.engine_harness import EngineHarness, engine_at, with_prepared
 from tests.model.engine.prefix_harness import CHAT, SCORED, asked, assert_same, keyed, submit
+from tests.tables import each_of
 from tokenization.placeholders import text_only
 
 pytestmark = pytest.mark.network
@@ -160,7 +160,7 @@ def asked_alone(harness: EngineHarness, engine: Engine, name: str) -> None:
         harness.book(engine.step())
 
 
-@each(("tokens", "prefix_cache"), [(7, "on"), (7, "off"), (2048, "on"), (2048, "off")])
+@each_of(("tokens", "prefix_cache"), [(7, "on"), (7, "off"), (2048, "on"), (2048, "off")])
 def test_several_answers_compute_their_prompt_once(
     model: MultimodalLM, harness: EngineHarness, tokens: int, prefix_cache: Literal["on", "off"]
 ) -> None:
@@ -180,7 +180,7 @@ def test_several_answers_compute_their_prompt_once(
     harness.assert_clean(engine)
 
 
-@each(("tokens", "steps"), [(7, steps) for steps in range(0, 30, 4)] + [(64, steps) for steps in (0, 1, 3, 6, 10)])
+@each_of(("tokens", "steps"), [(7, steps) for steps in range(0, 30, 4)] + [(64, steps) for steps in (0, 1, 3, 6, 10)])
 def test_an_abort_at_every_stage(model: MultimodalLM, harness: EngineHarness, steps: int, tokens: int) -> None:
     """Of one that takes blocks over, and of one whose blocks others take: nothing is left, nobody else notices."""
     engine = engine_at(model, harness.root, keeps=False, tokens=tokens, block_size=4, kv_tokens=200, max_model_len=120)

@@ -27,10 +27,10 @@ from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of
 from tests.model.card import Card, install_card
-from tests.model.each import each
 from tests.model.engine.sampling_rows import sample
 from tests.model.live_bytes import LiveBytes
 from tests.parity.harness import load_over
+from tests.tables import each_of
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
@@ -74,7 +74,7 @@ def really(run: Any) -> int:
     return peak
 
 
-@each("write", [write_qwen2_vl, write_qwen2_5_vl, write_fixed_size, write_qwen2_audio, write_qwen2_5_omni])
+@each_of("write", [write_qwen2_vl, write_qwen2_5_vl, write_fixed_size, write_qwen2_audio, write_qwen2_5_omni])
 def test_every_family_can_be_asked(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over a device that has no memory and computes nothing, and counts what it would hold."""
     path = write(tmp_path / "tiny")
@@ -111,7 +111,7 @@ def test_the_samplers_share_is_an_upper_bound() -> None:
     assert truth <= bound <= 1.5 * truth, (truth, bound)
 
 
-@each(
+@each_of(
     ("seqs", "tokens", "blocks", "length"),
     [
         (6, 512, 100, 400),
@@ -168,7 +168,7 @@ def test_the_table_of_a_device_shows_what_is_kept_for_all_of_it() -> None:
     assert "graphs of decodes" not in {line for line, _, _ in memory_rows(77, size, CONFIG, replace(found, graphs=0))}
 
 
-@each(
+@each_of(
     ("asked", "here", "setting"), [(1024, 256, "fixed: what more there is lies in host memory"),
                                    (256, 256, "--embedding-mib"), (3, 3, "--embedding-mib")],
 )  # fmt: skip
@@ -182,7 +182,7 @@ def test_a_device_holds_a_part_of_the_embeddings(asked: int, here: int, setting:
     )
 
 
-@each(("image", "step", "held", "most"), [(9, 3, 2, 9), (3, 9, 2, 9), (3, 2, 9, 9)])
+@each_of(("image", "step", "held", "most"), [(9, 3, 2, 9), (3, 9, 2, 9), (3, 2, 9, 9)])
 def test_encoders_and_steps_take_turns(image: int, step: int, held: int, most: int) -> None:
     assert Profile(encoders={"image": (image, 1)}, step=step, held=held).working == most
     assert Profile(encoders={}, step=step).working == step

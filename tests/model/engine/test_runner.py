@@ -18,9 +18,9 @@ from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
 from shm import Channel, ChannelClosed, channel_pair
-from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.staging.late import Late
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -103,7 +103,7 @@ def mirrored(engine: Engine, second: Engine) -> Iterator[Mirror]:
 STREAMS: dict[str, Any] = {"cpu": open_streams, "late": lambda device: Late()}
 
 
-@each(
+@each_of(
     ("streams", "tokens", "kv_tokens"),
     [("cpu", 2048, 4096), ("cpu", 64, 208), ("late", 7, 4096), ("late", 64, 208)],
     ids=["whole", "preempted", "late, cut", "late, preempted"],
@@ -131,7 +131,7 @@ def test_a_second_runner_fed_through_a_socket_gives_the_same_tokens(
     assert second.idle, "no scheduler took part"
 
 
-@each(("streams", "temperature"), [("cpu", 0.0), ("cpu", 1.1), ("late", 1.1)])
+@each_of(("streams", "temperature"), [("cpu", 0.0), ("cpu", 1.1), ("late", 1.1)])
 def test_a_decode_may_take_a_token_that_the_host_has_not_seen(
     model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch, streams: str, temperature: float
 ) -> None:

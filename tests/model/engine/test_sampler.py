@@ -13,8 +13,8 @@ from model.engine.messages import SamplingParams
 from model.engine.sampling import rows as gathered
 from model.engine.sampling.rows import Row
 from model.engine.sampling.sampler import uniform
-from tests.model.each import each
 from tests.model.engine.sampling_rows import sample
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -57,7 +57,7 @@ SETTINGS = [
 ]
 
 
-@each("changes", SETTINGS, ids=str)
+@each_of("changes", SETTINGS, ids=str)
 def test_draws_invert_the_distribution_of_transformers(changes: dict[str, float]) -> None:
     torch.manual_seed(0)
     logits = torch.randn(200, VOCAB) * 3
@@ -136,7 +136,7 @@ def test_a_row_that_is_not_finite_is_reported_and_its_neighbours_are_drawn() -> 
         assert [token is None for token in tokens] == [False, True, True, False]
 
 
-@each("temperature", [1e-30, 1e-6, 1e6])
+@each_of("temperature", [1e-30, 1e-6, 1e6])
 def test_extreme_temperatures_stay_finite(temperature: float) -> None:
     torch.manual_seed(4)
     logits = torch.randn(10, VOCAB) * 50
@@ -164,7 +164,7 @@ def test_the_ends_of_the_staircase(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ids_of(logits, rows_of(logits, params(temperature=1.0, top_k=2))) == [token]
 
 
-@each(
+@each_of(
     "changes",
     [
         {"temperature": 1e39}, {"temperature": 1e308, "top_k": 3}, {"temperature": 1e308, "min_p": 1.0},
@@ -211,7 +211,7 @@ def test_a_banned_id_is_never_drawn(
     assert all(token is not None and token.id not in (0, 7, 58, 59) for token in tokens)
 
 
-@each("temperature", [0.0, 1.0])
+@each_of("temperature", [0.0, 1.0])
 def test_a_row_that_is_left_no_token_is_reported(temperature: float) -> None:
     logits = torch.randn(2, 10)
     sampling = params(temperature=temperature, logprobs=True, top_logprobs=2, top_p=0.5)

@@ -8,8 +8,8 @@ import pytest
 
 from model.engine.messages import FromEngine, Generate, PromptScored, SamplingParams, StepDone, Token
 from model.net.multimodal import MultimodalLM
-from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
+from tests.tables import each_of
 from tokenization.placeholders import text_only
 
 pytestmark = pytest.mark.network
@@ -62,7 +62,7 @@ def assert_close(found: list[Token], expected: list[Token]) -> None:
         np.testing.assert_allclose([p for _, p in ours.top], [p for _, p in theirs.top], atol=1e-4)
 
 
-@each("tokens", [2048, 5, 1])
+@each_of("tokens", [2048, 5, 1])
 def test_a_prompt_gets_what_its_tokens_got_when_they_were_drawn(
     model: MultimodalLM, harness: EngineHarness, tokens: int
 ) -> None:

@@ -23,11 +23,11 @@ from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
 from shm import ChannelClosed
 from tests.model.card import SEGMENT, Card, install_card
-from tests.model.each import each
 from tests.model.engine.ranks.test_link import links
 from tests.model.live_bytes import LiveBytes
 from tests.model.ops.present import present_ops
 from tests.parity.harness import load_over
+from tests.tables import each_of
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
 pytestmark = pytest.mark.network
@@ -193,7 +193,7 @@ def test_a_rank_whose_device_holds_no_such_cache_keeps_nobody_waiting(model: Mul
         assert len(ended) == 1
 
 
-@each(
+@each_of(
     ("broken", "said"),
     [
         ("encode_dummy", r"the largest image \(CUDA out of memory\): lower --max-pixels, or end"),

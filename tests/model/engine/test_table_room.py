@@ -18,10 +18,10 @@ from model.engine.sequence import Key, Status
 from model.net.multimodal import MultimodalLM
 from model.ops.base import PagedAttention
 from model.ops.torch_ops import TorchOps
-from tests.model.each import each
 from tests.model.engine.engine_harness import Alone, EngineHarness, engine_at
 from tests.model.engine.test_answers import SIZE, Cache, request, step
 from tests.model.engine.test_parallel import ONE, SEEDED, TEXT, answers, singles_of
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -139,7 +139,7 @@ class BoundedOps(TorchOps):
         return super().plan_attention(q_lens, kv_lens, block_tables, block_size)
 
 
-@each("greedy", [True, False])
+@each_of("greedy", [True, False])
 def test_answers_in_turns_are_those_of_single_requests(
     model: MultimodalLM, harness: EngineHarness, alone: Alone, greedy: bool
 ) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from model.engine.messages import Generate
 from model.net.multimodal import MultimodalLM
-from tests.model.each import each
 from tests.model.engine.engine_harness import Alone, EngineHarness
 from tests.model.engine.forms_harness import DATE, DRAWN, PICTURE, TEXT, Held
+from tests.tables import each_of
 from tokenization.chat.grammar import CompiledGrammar
 
 pytestmark = pytest.mark.network
@@ -44,7 +44,7 @@ def thinking(
     return msgspec.structs.replace(request, sampling=msgspec.structs.replace(request.sampling, thought_end=mark))
 
 
-@each("prefix_cache", ["on", "off"])
+@each_of("prefix_cache", ["on", "off"])
 def test_a_form_begins_behind_the_mark(held: Held, free: Free, prefix_cache: Literal["on", "off"]) -> None:
     """In chunks of 7, beside others, behind a picture: the thought is the free answer's."""
     form, thoughts = held.form("regex", DATE), {i: free(PICTURE if i % 2 else TEXT, i) for i in range(4)}
@@ -58,7 +58,7 @@ def test_a_form_begins_behind_the_mark(held: Held, free: Free, prefix_cache: Lit
         assert re.fullmatch(DATE, held.text(found[MARK + 1 :])) and found[-1] == held.end
 
 
-@each("prefix_cache", ["on", "off"])
+@each_of("prefix_cache", ["on", "off"])
 def test_a_preempted_answer_knows_where_its_thought_ended(
     held: Held, free: Free, prefix_cache: Literal["on", "off"]
 ) -> None:

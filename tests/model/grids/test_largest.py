@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from configs.serve import MediaConfig
 from model.grids.largest import largest_area, largest_video
-from tests.model.each import each
+from tests.tables import each_of
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import FrameSize
 from tokenization.media.smart_resize import MAX_ASPECT, smart_resize
@@ -25,8 +25,10 @@ def test_a_picture_of_that_size_stays_as_it_is(cells: int) -> None:
     assert size == (rows * 28, columns * 28)
 
 
-@each("limits", [MediaConfig(), MediaConfig(max_frames=6), MediaConfig(max_video_pixels=784 * 50, max_pixels=784 * 9)])
-@each("max_tokens", [1, 40, 1000, 32768, 46_464, 200_000])
+@each_of(
+    "limits", [MediaConfig(), MediaConfig(max_frames=6), MediaConfig(max_video_pixels=784 * 50, max_pixels=784 * 9)]
+)
+@each_of("max_tokens", [1, 40, 1000, 32768, 46_464, 200_000])
 def test_no_square_video_has_more_tokens(limits: MediaConfig, max_tokens: int) -> None:
     found = largest_video(limits, max_tokens, factor=28)
     most = 0

@@ -16,7 +16,7 @@ from model.grids.positions import (
     single_block,
     vision_positions,
 )
-from tests.model.each import each
+from tests.tables import each_of
 
 RHYTHM = TimeScale()
 
@@ -113,7 +113,7 @@ def test_chunks_of_two_seconds() -> None:
     assert chunks(np.repeat([0, 200], 6), RHYTHM) == [(0, 6), (6, 7), (7, 8), (8, 9), (9, 12)]
 
 
-@each(
+@each_of(
     ("grids", "heard", "pieces"),
     [
         (1, 10, [(False, 0, 1), (True, 0, 10)]),

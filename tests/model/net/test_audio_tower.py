@@ -11,7 +11,7 @@ from model.net import audio_tower
 from model.net.audio_tower import AudioTower, AudioTowerSpec
 from model.net.vision import BlockSpec
 from model.ops.torch_ops import TorchOps
-from tests.model.each import each
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -60,7 +60,7 @@ def finished(states: Tensor) -> Tensor:
     return (states[: 2 * n].view(n, 2, WIDTH).mean(1) * 2).repeat(1, 2)[:, :OUT]
 
 
-@each("frames", [1, 2, 3, 4, 5, 6, 13, 58, 59, 60])
+@each_of("frames", [1, 2, 3, 4, 5, 6, 13, 58, 59, 60])
 def test_a_whole_clip(frames: int) -> None:
     mel = torch.randn(frames + 2, MELS)
     behind = torch.cat([mel, torch.randn(60, MELS)])[:60]  # what lies further behind is not seen
@@ -70,8 +70,8 @@ def test_a_whole_clip(frames: int) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-@each("frames", [1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 100, 101])
-@each("rows", [1, 6, 8192])
+@each_of("frames", [1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 100, 101])
+@each_of("rows", [1, 6, 8192])
 def test_chunks(frames: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 6 frames, 3 states: each alone, positions beginning at 0 again, pairs over the whole clip."""
     monkeypatch.setattr(audio_tower, "MAX_ROWS", rows)
@@ -81,7 +81,7 @@ def test_chunks(frames: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None
     torch.testing.assert_close(found, finished(states), rtol=0, atol=1e-5)
 
 
-@each(
+@each_of(
     ("shape", "grid", "message"),
     [
         ((10, MELS), (1, 1, 10), r"\[10, 5\] do not fit an audio of \(1, 1, 10\)"),
@@ -97,7 +97,7 @@ def test_arrays_that_do_not_fit(shape: tuple[int, int], grid: tuple[int, int, in
         tower()([torch.zeros(shape)], [grid])
 
 
-@each("dtype", [torch.uint8, torch.float64, torch.bfloat16])
+@each_of("dtype", [torch.uint8, torch.float64, torch.bfloat16])
 def test_another_dtype(dtype: torch.dtype) -> None:
     assert tower().dtype == torch.float32
     with pytest.raises(ValueError, match=r"not torch\.float32"):
@@ -109,8 +109,8 @@ def test_the_array_of_a_grid() -> None:
     assert tower(6).input_shape((1, 1, 10)) == (10, MELS)
 
 
-@each("chunk", [None, 6])
-@each("rows", [1, 9, 8192])
+@each_of("chunk", [None, 6])
+@each_of("rows", [1, 9, 8192])
 def test_several_sounds_are_those_of_one_by_one(chunk: int | None, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audio_tower, "MAX_ROWS", rows)
     lengths = (5, 13, 1, 24, 60)

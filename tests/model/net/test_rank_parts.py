@@ -13,11 +13,11 @@ from model.ops.load import load_ops
 from model.registry import family_of
 from model.weight_tensors import WHOLE
 from model.weights import Weights
-from tests.model.each import each
 from tests.model.net.asked import built, elements, times_read
 from tests.model.ops.test_collectives import on_ranks
 from tests.npu.families import mixed_logits, samples_of, write_family
 from tests.parity.harness import load_ours, load_over
+from tests.tables import each_of
 from tests.tiny.families import NAMES, WRITERS
 
 pytestmark = pytest.mark.network
@@ -47,7 +47,7 @@ def test_heads_and_channels() -> None:
             assert read == set(part.kv_heads)
 
 
-@each(
+@each_of(
     ("n", "sizes", "words"),
     [(5, {}, "12 heads of queries"), (3, {}, "4 heads of keys and values"), (4, {"inter": 26}, "26 inner channels")],
 )
@@ -59,15 +59,15 @@ def test_sizes_that_are_not_shared(n: int, sizes: dict[str, int], words: str) ->
     assert str(caught.value).endswith(f"evenly (ranks that share all: {served})")
 
 
-@each("vocab", [1, 3, 7, 8, 1015])
-@each("n", [1, 2, 4, 8])
+@each_of("vocab", [1, 3, 7, 8, 1015])
+@each_of("n", [1, 2, 4, 8])
 def test_rows_of_a_vocabulary(vocab: int, n: int) -> None:
     parts = [vocabulary_part(Ranks(rank=rank, n=n), vocab) for rank in range(n)]
     assert [i for part, _ in parts for i in part] == list(range(vocab))
     assert {n_rows for _, n_rows in parts} == {-(-vocab // n)}
 
 
-@each("family", NAMES)
+@each_of("family", NAMES)
 def test_every_tensor_is_read_once_or_whole(tmp_path: Path, family: str) -> None:
     path = WRITERS[family](tmp_path)
     alone = built(path, 0, 1)
@@ -95,7 +95,7 @@ def test_every_tensor_is_read_once_or_whole(tmp_path: Path, family: str) -> None
             ), n
 
 
-@each("n", [2, 4])
+@each_of("n", [2, 4])
 def test_bytes_of_the_decoder_are_shared(tmp_path: Path, n: int) -> None:
     """By what was read of the file. Towers are whole."""
     path = WRITERS["qwen2_audio"](tmp_path)  # as many heads of keys as of queries

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from model.forward_batch import ForwardBatch
 from model.net.rope import LogN, NtkRope
-from tests.model.each import each
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -42,7 +42,7 @@ def rope(trained_length: int | None = 2048) -> NtkRope:
     return NtkRope(head_dim=DIM, theta=THETA, trained_length=trained_length, device=CPU)
 
 
-@each(
+@each_of(
     "prompt, alpha",
     [(1, 1), (2047, 1), (2048, 1), (2049, 3), (3072, 3), (4096, 3), (4097, 7), (8192, 7), (8193, 15), (9192, 15)],
 )
@@ -52,7 +52,7 @@ def test_alpha_grows_with_the_prompt(prompt: int, alpha: int) -> None:
         assert torch.equal(ours, expected) and ours.dtype == torch.float32
 
 
-@each("trained", [64, 1000, 2048, 8192])
+@each_of("trained", [64, 1000, 2048, 8192])
 def test_alpha_is_that_of_the_published_formula(trained: int) -> None:
     lengths = [max(1, trained * k // 4 + offset) for k in range(1, 70) for offset in (-1, 0, 1)]
     for prompt in lengths:

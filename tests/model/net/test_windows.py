@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from model.net.windows import window_order
-from tests.model.each import each
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -18,7 +18,7 @@ def test_ragged_edges_by_hand() -> None:
     assert order.tolist() == [0, 1, 5, 6, 2, 3, 7, 8, 4, 9, 10, 11, 12, 13, 14]
 
 
-@each(("rows", "columns"), [(1, 1), (4, 4), (8, 8), (8, 9), (9, 8), (1, 23), (17, 13)])
+@each_of(("rows", "columns"), [(1, 1), (4, 4), (8, 8), (8, 9), (9, 8), (1, 23), (17, 13)])
 def test_each_window_is_a_whole_square_of_the_grid(rows: int, columns: int) -> None:
     order, lengths = window_order(rows, columns, 4, CPU)
     assert sorted(order.tolist()) == list(range(rows * columns)) and sum(lengths) == rows * columns

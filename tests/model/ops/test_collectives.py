@@ -10,7 +10,7 @@ import torch
 
 from model.ops.collectives import ALONE, Ranks, join
 from model.ops.load import load_ops
-from tests.model.each import each
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -28,8 +28,8 @@ def on_ranks(n: int, root: Path, run: Callable[[Ranks], Said]) -> list[Said]:
         return list(threads.map(one, range(n)))
 
 
-@each("n", [2, 3])
-@each("dtype", [torch.float32, torch.bfloat16])
+@each_of("n", [2, 3])
+@each_of("dtype", [torch.float32, torch.bfloat16])
 def test_a_sum_and_a_gather(tmp_path: Path, n: int, dtype: torch.dtype) -> None:
     def run(ranks: Ranks) -> tuple[torch.Tensor, torch.Tensor, Ranks]:
         with torch.inference_mode():

@@ -12,7 +12,7 @@ from model.ops import paged
 from model.ops.base import Ops
 from model.ops.load import load_ops
 from model.ops.npu import NpuOps
-from tests.model.each import each
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -85,9 +85,9 @@ BATCHES = {
 }
 
 
-@each("block_size", [4, 16, 128])
-@each("heads", [(4, 4), (6, 2), (7, 1)], ids=str)
-@each("batch", BATCHES.values(), ids=BATCHES.keys())
+@each_of("block_size", [4, 16, 128])
+@each_of("heads", [(4, 4), (6, 2), (7, 1)], ids=str)
+@each_of("batch", BATCHES.values(), ids=BATCHES.keys())
 def test_equals_the_definition(batch: tuple[list[int], list[int]], heads: tuple[int, int], block_size: int) -> None:
     ops = load_ops(CPU, torch.float32)
     for scatter in (False, True):
@@ -98,12 +98,12 @@ def test_equals_the_definition(batch: tuple[list[int], list[int]], heads: tuple[
             torch.testing.assert_close(found.double(), case.expected, rtol=1e-5, atol=1e-5)
 
 
-@each("batch", BATCHES.values(), ids=BATCHES.keys())
+@each_of("batch", BATCHES.values(), ids=BATCHES.keys())
 def test_every_ops(ops: Ops, batch: tuple[list[int], list[int]]) -> None:
     assert_as_defined(ops, batch, (6, 2), DIM)
 
 
-@each("dim", [32, 64, 72, 80, 104, 128, 192])
+@each_of("dim", [32, 64, 72, 80, 104, 128, 192])
 def test_every_head_dim(ops: Ops, dim: int) -> None:
     """Those that occur; an NPU knows three of them and pads the rest."""
     assert_as_defined(ops, BATCHES["mixed"], (4, 2), dim)
@@ -131,7 +131,7 @@ def test_long_chunk_goes_through_in_query_blocks(monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(found.double(), case.expected, rtol=1e-5, atol=1e-5)
 
 
-@each("dim", [DIM, 64])
+@each_of("dim", [DIM, 64])
 def test_query_may_be_a_view(ops: Ops, dim: int) -> None:
     assert_a_view_is_taken(ops, dim)
 

@@ -12,7 +12,7 @@ from model.ops import torch_ops as cpu
 from model.ops.base import Ops
 from model.ops.load import load_ops
 from model.ops.torch_ops import TorchOps
-from tests.model.each import each
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -31,10 +31,10 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Ten
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-@each("rows", [1, 8, 33])
-@each("with_bias", [False, True])
-@each("packed", [False, True])
-@each("dtype", DTYPES)
+@each_of("rows", [1, 8, 33])
+@each_of("with_bias", [False, True])
+@each_of("packed", [False, True])
+@each_of("dtype", DTYPES)
 def test_linear(rows: int, with_bias: bool, packed: bool, dtype: torch.dtype) -> None:
     ops = TorchOps(CPU, dtype)
     if packed and not ops.prepacks:
@@ -146,7 +146,7 @@ def test_add_layer_norm(ops: Ops) -> None:
     assert torch.equal(normed, ops.layer_norm(total, weight, bias, 1e-5))
 
 
-@each("own_dtype", [False, True])
+@each_of("own_dtype", [False, True])
 def test_rotary(ops: Ops, own_dtype: bool) -> None:
     angle_dtype = ops.dtype if own_dtype else torch.float32
     wide = randn(6, 5, 8, dtype=ops.dtype)
@@ -198,8 +198,8 @@ def test_cache_starts_empty_and_takes_what_is_written(ops: Ops) -> None:
     assert int(key_cache.flatten(2).any(-1).sum()) == 5  # and nothing else
 
 
-@each("lengths", [[7], [1], [4, 4, 4], [4, 4, 1, 6, 6, 2], [1, 2, 3]], ids=str)
-@each("dim", [16, 64, 80])
+@each_of("lengths", [[7], [1], [4, 4, 4], [4, 4, 1, 6, 6, 2], [1, 2, 3]], ids=str)
+@each_of("dim", [16, 64, 80])
 def test_segment_attention(ops: Ops, lengths: Sequence[int], dim: int) -> None:
     n = sum(lengths)
     wide = randn(n, 9, dim, dtype=ops.dtype)
@@ -218,7 +218,7 @@ def test_segment_attention(ops: Ops, lengths: Sequence[int], dim: int) -> None:
     close(found, expected, ops.dtype)
 
 
-@each("n, m", [(1, 1), (4, 9), (9, 4)])
+@each_of("n, m", [(1, 1), (4, 9), (9, 4)])
 def test_cross_attention(ops: Ops, n: int, m: int) -> None:
     query = randn(n, 3, 16, dtype=ops.dtype)
     key, value = randn(m, 6, 16, dtype=ops.dtype, seed=1).split(3, dim=1)

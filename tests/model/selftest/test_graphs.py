@@ -13,9 +13,9 @@ from model.selftest.checkpoint import write_random
 from model.selftest.host import MAX_MODEL_LEN
 from model.selftest.rows import CaseResult, Said
 from model.selftest.teller import Teller
-from tests.model.each import each
 from tests.model.ops.present import present_ops
 from tests.npu.graph_double import GraphDouble
+from tests.tables import each_of
 
 
 def rows_of(path: Path, longest: int, most: int, monkeypatch: pytest.MonkeyPatch) -> list[CaseResult]:
@@ -34,7 +34,7 @@ def test_heads_that_share_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert all(row.verdict == "pass" and row.error == 0 for row in steps)
 
 
-@each(("lost", "verdict"), [(0, "pass"), (BLOCK, "fail")])
+@each_of(("lost", "verdict"), [(0, "pass"), (BLOCK, "fail")])
 def test_a_wide_table(lost: int, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """lost: tokens of each sequence that an update does not say; the last of 24 blocks is then not seen."""
     real = _GraphAttention.update

@@ -22,10 +22,10 @@ from model.selftest.known import IDS, LOGPROBS, known_cases, stored
 from model.selftest.operators import DTYPES, all_cases, specification
 from model.selftest.rows import CaseResult
 from model.weights import Weights
-from tests.model.each import each
 from tests.model.selftest.reference_outputs import computed, prompt_logprobs
 from tests.model.selftest.test_operators import CPU, rows_of
 from tests.npu.ring0 import define_operators
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -57,7 +57,7 @@ def test_every_operation_is_known() -> None:
     assert {case.op for case in known_cases()} == {case.op for case in all_cases()} | {"rope"}
 
 
-@each("dtype", [*DTYPES["cpu"], torch.float16])
+@each_of("dtype", [*DTYPES["cpu"], torch.float16])
 def test_the_specification_is_right(dtype: torch.dtype) -> None:
     rows = rows_of(TorchOps(CPU, dtype), specification(), known_cases())
     assert [row for row in rows if row.verdict != "pass"] == [] and len(rows) == 25
@@ -102,8 +102,8 @@ PLANTS: dict[str, tuple[Plant, str]] = {
 }
 
 
-@each("dtype", DTYPES["cpu"])
-@each("name", PLANTS)
+@each_of("dtype", DTYPES["cpu"])
+@each_of("name", PLANTS)
 def test_an_error_of_the_specification_fails_its_row_alone(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

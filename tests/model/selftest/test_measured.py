@@ -21,9 +21,9 @@ from model.selftest.operators import check_operators, specification
 from model.selftest.points import check_float32
 from model.selftest.rows import Begun, CaseResult, Said
 from model.selftest.teller import Teller
-from tests.model.each import each
 from tests.npu import references
 from tests.npu.ring0 import define_operators
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -46,7 +46,7 @@ def verdicts(rows: Sequence[CaseResult]) -> list[str]:
     return [row.verdict for row in rows]
 
 
-@each(("change", "verdict"), [(1.0, "pass"), (1.05, "fail")])
+@each_of(("change", "verdict"), [(1.0, "pass"), (1.05, "fail")])
 def test_a_layout_that_changes_numbers_fails(change: float, verdict: str) -> None:
     def cast(weight: Tensor) -> Tensor:
         return weight * change
@@ -56,7 +56,7 @@ def test_a_layout_that_changes_numbers_fails(change: float, verdict: str) -> Non
     assert all(row.figures["TFLOP/s"] > 0 for row in rows)
 
 
-@each(("keeps", "verdict"), [(True, "pass"), (False, "fail")])
+@each_of(("keeps", "verdict"), [(True, "pass"), (False, "fail")])
 def test_a_decode_is_the_same_without_a_mask(keeps: bool, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over ring 0; or with a mask that hides all but the first keys."""
     define_operators()
@@ -82,7 +82,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_random(tmp_path_factory.mktemp("random"), num_hidden_layers=2, intermediate_size=352)
 
 
-@each(("kind", "verdict"), [(TorchOps, "pass"), (_Short, "fail")])
+@each_of(("kind", "verdict"), [(TorchOps, "pass"), (_Short, "fail")], copied=("path",))
 def test_an_encoder_that_misses_keys_fails(kind: type[TorchOps], verdict: str, path: Path) -> None:
     ops = kind(CPU, torch.bfloat16)
     attention, tower = rows_of(lambda tell: check_encoder(tell, path, ops, specification(), 256, 1))
@@ -100,7 +100,7 @@ class _Narrow(TorchOps):
         return super().plan_attention(q_lens, kv_lens, table, block_size)
 
 
-@each(("kind", "verdict"), [(TorchOps, "pass"), (_Narrow, "fail")])
+@each_of(("kind", "verdict"), [(TorchOps, "pass"), (_Narrow, "fail")])
 def test_a_wide_table_that_is_cut_fails(kind: type[TorchOps], verdict: str) -> None:
     case = next(iter(long_cases(2)))
     assert str(WIDTHS[0]) in case.name and WIDTHS[-1] * BLOCK == 262_144
@@ -133,7 +133,7 @@ def test_a_profile_names_what_runs_on_the_ai_cpu(monkeypatch: pytest.MonkeyPatch
     assert whole.note == "on the AI CPU: SearchSorted" and whole.figures["us on AI_CPU"] == 1200.5
 
 
-@each(("table", "verdict"), [(None, "skip"), ("Name,Time\na,1\n", "fail")])
+@each_of(("table", "verdict"), [(None, "skip"), ("Name,Time\na,1\n", "fail")])
 def test_without_a_table_that_is_said(table: str | None, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdicts(profiled(monkeypatch, table)) == [verdict]
 
@@ -143,7 +143,7 @@ def test_free_memory_is_that_behind_each_stage() -> None:
     assert list(row.figures.values()) == [64, 60, 50, 8, 7, 6] and row.verdict == "told"
 
 
-@each(("change", "verdict"), [(1.0, "pass"), (1.5, "fail")])
+@each_of(("change", "verdict"), [(1.0, "pass"), (1.5, "fail")], copied=("path",))
 def test_a_given_model_is_compared_with_the_cpu(
     change: float, verdict: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +172,7 @@ def test_two_ranks() -> None:
     assert verdicts(rows_of(lambda tell: ranks.check_ranks(tell, CPU, "cpu", 1, 1, 1))) == ["skip"]
 
 
-@each("call", [ranks._summed, ranks._gathered])
+@each_of("call", [ranks._summed, ranks._gathered])
 def test_other_numbers_of_ranks_fail(call: Callable[..., CaseResult], monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum and a gather that hold this rank alone."""
     monkeypatch.setattr(Ranks, "all_reduce", lambda self, x: x)

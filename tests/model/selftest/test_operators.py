@@ -13,8 +13,8 @@ from model.selftest.cases import Case
 from model.selftest.operators import all_cases, check_operators, specification
 from model.selftest.rows import CaseResult, Said
 from model.selftest.teller import Teller
-from tests.model.each import each
 from tests.npu.ring0 import define_operators
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -48,7 +48,7 @@ def test_all_is_right_over_ring_0() -> None:
     assert [row for row in rows if row.verdict != "pass"] == [] and len(rows) == len(cases)
 
 
-@each("op", OPERATORS)
+@each_of("op", OPERATORS)
 def test_a_spoiled_specification_fails_its_rows(op: str) -> None:
     """By two hundredths of what it gives, and by no number where nothing is computed."""
     cases = [next(case for case in all_cases() if case.op == name) for name in OPERATORS]

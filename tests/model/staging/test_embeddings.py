@@ -7,8 +7,8 @@ import torch
 
 from model.staging.embeddings import EmbeddingStore
 from model.staging.streams import Streams, open_streams
-from tests.model.each import each
 from tests.model.staging.late import Late
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -16,7 +16,7 @@ CPU = open_streams(torch.device("cpu"))
 ROWS = torch.arange(24, dtype=torch.float32).view(6, 4)
 
 
-@each("streams", [CPU, Late()], ids=["cpu", "late"])
+@each_of("streams", [CPU, Late()], ids=["cpu", "late"])
 def test_parts_are_found_wherever_they_are(streams: Streams) -> None:
     store = EmbeddingStore[str](streams)
     store.put({"kept": ROWS.clone(), "not": ROWS * 2}, host_only={"not"})

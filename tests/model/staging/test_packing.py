@@ -7,8 +7,8 @@ import torch
 from model.staging.layout import forward_arrays, forward_layout, in_order
 from model.staging.packing import Field, Packer
 from model.staging.streams import Streams, open_streams
-from tests.model.each import each
 from tests.model.staging.late import Late
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -25,8 +25,8 @@ def numbers(field: Field, first: int) -> np.ndarray:
     return np.arange(first, first + int(np.prod(field.shape)), dtype=field.dtype).reshape(field.shape)
 
 
-@each("room", [0, 100, 192, 4096], ids=["nothing fits", "half", "all but one", "all"])
-@each("streams", [open_streams(torch.device("cpu")), Late()], ids=["cpu", "late"])
+@each_of("room", [0, 100, 192, 4096], ids=["nothing fits", "half", "all but one", "all"])
+@each_of("streams", [open_streams(torch.device("cpu")), Late()], ids=["cpu", "late"])
 def test_what_is_written_arrives(streams: Streams, room: int) -> None:
     packer = Packer(streams, room)
     for step in range(4):

@@ -7,8 +7,8 @@ import torch
 from model.ops.npu_rules import RuleError
 from model.staging.streams import Streams, is_broken, open_streams
 from model.staging.transfers import Results, Uploads
-from tests.model.each import each
 from tests.model.staging.late import Late
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -51,7 +51,7 @@ def test_all_results_cost_one_wait() -> None:
     assert streams.waits == 1
 
 
-@each(
+@each_of(
     ("error", "broken"),
     [
         (RuntimeError("ACL stream synchronize failed, error code:507011"), True),

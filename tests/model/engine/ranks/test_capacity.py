@@ -25,9 +25,9 @@ from model.ops.torch_ops import TorchOps
 from model.registry import family_of
 from model.weight_shapes import META, AskedWeights
 from model.weight_tensors import WHOLE
-from tests.model.each import each
 from tests.model.net.asked import built
 from tests.rights import forbidden
+from tests.tables import each_of
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 
@@ -59,7 +59,7 @@ def alone(path: Path, target: Path) -> Path:
     return target
 
 
-@each("name", NAMES)
+@each_of("name", NAMES)
 def test_config_json_alone_tells_as_much_as_headers(tmp_path: Path, name: str) -> None:
     """All that ranks share out is the decoder's; of the rest each has all."""
     whole = WRITERS[name](tmp_path / "whole")
@@ -106,8 +106,8 @@ def test_of_a_cpu_half_of_what_weights_leave_is_the_cache(path: Path) -> None:
     assert one.room.reserved == 0 and one.room.block_size == 16
 
 
-@each("on_disk", ["table", "head too", "untied"])
-@each("dtype", ["float32", "bfloat16"])
+@each_of("on_disk", ["table", "head too", "untied"])
+@each_of("dtype", ["float32", "bfloat16"])
 def test_of_a_cpu_weights_and_cache_are_those_of_a_start(tmp_path: Path, dtype: str, on_disk: str) -> None:
     """Where a CPU packs weights a tied table is kept twice, and no less than one with a head of its own."""
     path = write_qwen2_5_vl(tmp_path / "model", tied=on_disk != "untied")
@@ -134,13 +134,13 @@ def test_of_a_cpu_weights_and_cache_are_those_of_a_start(tmp_path: Path, dtype: 
     assert one.weights.decoder_bytes - on_a_card.decoder_bytes == one.weights.nbytes - on_a_card.nbytes
 
 
-@each(("n", "engine", "nbytes", "words"), [
+@each_of(("n", "engine", "nbytes", "words"), [
     (3, {}, GIB, "config.json: 3 ranks do not share 4 heads of queries evenly (ranks that share all: 1, 2, 4)"),
     (1, {}, 1000, "of weights are more than 9.313e-07 GiB"),
     (1, {}, 256 * MIB + (1 << 19), "hold no block of the KV cache"),
     (1, {"max_seqs": 1}, 258 * MIB, "tokens of KV cache are less than --max-model-len: it starts, and one re"),
     (2, {"kv_cache_bytes": 3 * GIB}, GIB, "--kv-cache-mib / 2: 1 GiB of KV cache are more than"),
-])  # fmt: skip
+], copied=('path',))  # fmt: skip
 def test_why_a_number_of_ranks_does_not_serve_it(
     path: Path, n: int, engine: dict[str, Any], nbytes: int, words: str
 ) -> None:
@@ -158,7 +158,7 @@ def test_of_a_cpu_a_cache_by_size_is_compared_with_nothing_as_at_a_start(path: P
     assert one.left == MIB < 63 * MIB < one.size.nbytes and one.requests == one.size.usable // (LENGTH // 16)
 
 
-@each("kind", ["npu", "cuda"])
+@each_of("kind", ["npu", "cuda"], copied=("path",))
 def test_a_cache_by_size_lies_beside_all_else_that_is_counted(path: Path, kind: str) -> None:
     device = PlannedDevice(kind=kind, nbytes=GIB)
     left = only(path, device, max_seqs=2048).left

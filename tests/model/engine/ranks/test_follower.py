@@ -14,11 +14,11 @@ from model.engine.plan import Plan
 from model.engine.sequence import EncoderInput
 from model.net.multimodal import MultimodalLM
 from shm import Channel, ChannelClosed
-from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.engine.ranks.ranked import Ranked, ranked
 from tests.model.engine.test_runner import ONE, RULES, TEXT, TWO
 from tests.model.staging.late import Late, _Pending
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -47,7 +47,7 @@ WAYS = {"whole": (2048, 4096, ("data", "replicated")), "cut": (7, 4096, ("data",
         "preempted": (64, 208, ("data", "replicated"))}  # fmt: skip
 
 
-@each("way", WAYS)
+@each_of("way", WAYS)
 def test_a_second_rank_computes_every_step(model: MultimodalLM, harness: EngineHarness, way: str) -> None:
     tokens, kv_tokens, modes = WAYS[way]
     limits: dict[str, Any] = {"tokens": tokens, "kv_tokens": kv_tokens, "max_model_len": min(kv_tokens, 1024)}
@@ -161,8 +161,8 @@ def test_a_segment_that_one_rank_cannot_read_fails_its_request_on_all(
         assert_alike(both)
 
 
-@each("encoders", ["data", "replicated"])
-@each("rank", [0, 1])
+@each_of("encoders", ["data", "replicated"])
+@each_of("rank", [0, 1])
 def test_a_tower_that_refuses_on_one_rank_fails_its_request_on_all(
     model: MultimodalLM, harness: EngineHarness, rank: int, encoders: Any
 ) -> None:

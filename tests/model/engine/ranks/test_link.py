@@ -25,7 +25,7 @@ from model.engine.ranks.link import (
     refused_anywhere,
 )
 from shm import ChannelClosed, channel_pair
-from tests.model.each import each
+from tests.tables import each_of
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def links(n: int) -> Iterator[list[RankLink]]:
         yield found
 
 
-@each("n", [2, 4])
+@each_of("n", [2, 4])
 def test_all_take_what_has_least_room(n: int) -> None:
     with links(n) as found:
         agreed = dict[int, CacheBlocks]()
@@ -94,7 +94,7 @@ def test_an_engine_of_one_process_has_none() -> None:
     assert open_link(start) is None
 
 
-@each(("mine", "others", "told"), [("", "", ""), ("207008", "", "207008"), ("", "561002", "561002")])
+@each_of(("mine", "others", "told"), [("", "", ""), ("207008", "", "207008"), ("", "561002", "561002")])
 def test_what_one_device_refuses_is_refused_on_all(mine: str, others: str, told: str) -> None:
     with links(2) as found:
         found[1]._channels[0].send(GraphRefusal(others))

@@ -9,8 +9,8 @@ from model.device import DeviceError
 from model.engine.kv_blocks import CacheSize
 from model.engine.ranks.link import CacheBlocks, DeviceFound, RankLink
 from model.engine.ranks.part import check_devices, of_one_rank, smallest
-from tests.model.each import each
 from tests.model.engine.ranks.test_link import links
+from tests.tables import each_of
 
 SIZE = CacheSize(n_blocks=10, block_size=16, nbytes=1000, max_model_len=128, bound="--kv-cache-mib", reserved=1)
 
@@ -21,7 +21,7 @@ def answering(found: list[RankLink], message: CacheBlocks | DeviceFound) -> Rank
     return found[0]
 
 
-@each(("others", "n", "longest"), [(12, 10, 128), (10, 10, 128), (4, 4, 48)])
+@each_of(("others", "n", "longest"), [(12, 10, 128), (10, 10, 128), (4, 4, 48)])
 def test_the_smallest_rank_decides(others: int, n: int, longest: int) -> None:
     with links(2) as found:
         size = smallest(answering(found, CacheBlocks(others)), SIZE)
@@ -30,7 +30,7 @@ def test_the_smallest_rank_decides(others: int, n: int, longest: int) -> None:
     assert size.bound.endswith("on the rank that has least") == (n < 10)
 
 
-@each(
+@each_of(
     ("mine", "others", "told"),
     [("cpu", "npu", "not every rank found the same"), ("cuda", "cuda", "of cuda one device"), ("npu", "npu", "")],
 )

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.engine.scheduler import Scheduler
-from tests.model.each import each
 from tests.model.engine.bookkeeping import outcome, request, scheduler
+from tests.tables import each_of
 
 
 class Wants(NamedTuple):
@@ -64,7 +64,7 @@ def jain(amounts: list[float]) -> float:
     return sum(amounts) ** 2 / (len(amounts) * sum(amount * amount for amount in amounts))
 
 
-@each("n_clients", [3, 30, 120])
+@each_of("n_clients", [3, 30, 120])
 def test_clients_that_always_want_more_get_the_same(n_clients: int) -> None:
     """Each always has some that wait; their prompts and answers are of unlike lengths."""
     drawn, few = random.Random(n_clients), n_clients < 120
@@ -77,7 +77,7 @@ def test_clients_that_always_want_more_get_the_same(n_clients: int) -> None:
     assert jain([float(found.given[client]) for client in wants]) >= 0.95
 
 
-@each("greedy", [Wants(6, 200, 136), Wants(6, 1000, 136), Wants(200, 8, 136)])
+@each_of("greedy", [Wants(6, 200, 136), Wants(6, 1000, 136), Wants(200, 8, 136)])
 def test_what_a_second_client_has_is_nearly_all_that_the_first_one_loses(greedy: Wants) -> None:
     """A token costs a hundredth of what a step costs without any, as with networks on the CPUs that were measured."""
 

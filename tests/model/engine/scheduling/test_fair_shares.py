@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from model.engine.scheduling.fair_shares import FairQueue
-from tests.model.each import each
+from tests.tables import each_of
 
 VIDEO, PICTURE = 2.0, 0.05
 
@@ -71,7 +71,7 @@ def waits(served: Iterable[Served], client: str) -> list[float]:
     return [job.waited for job in served if job.client == client]
 
 
-@each("workers", [1, 2])
+@each_of("workers", [1, 2])
 def test_a_picture_a_second_waits_for_what_runs_and_for_no_other_video(workers: int) -> None:
     jobs = backlog("a", 50, VIDEO) + [(float(i), "b", PICTURE, PICTURE) for i in range(1, 40)]
     served = Workers(workers).serve(jobs)

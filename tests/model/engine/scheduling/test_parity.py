@@ -5,8 +5,8 @@ import pytest
 
 from model.engine.messages import SamplingParams
 from model.net.multimodal import MultimodalLM
-from tests.model.each import each
 from tests.model.engine.engine_harness import GREEDY, Alone, EngineHarness, Parts, engine_at, picture
+from tests.tables import each_of
 
 pytestmark = pytest.mark.network
 
@@ -19,7 +19,7 @@ SEEDED = SamplingParams(max_tokens=40, temperature=1.2, top_k=40, top_p=0.95, se
 BLOCK = 4  # tokens
 
 
-@each(
+@each_of(
     ("tokens", "seqs", "room", "sampling"),
     [(2048, 4, 8, msgspec.structs.replace(GREEDY, max_tokens=40)), (7, 8, 3, SEEDED)],
     ids=["few seats, greedy", "few blocks, cut prompts, seeded"],

@@ -9,10 +9,10 @@ import torch
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.registry import family_of
-from tests.model.each import each
 from tests.parity.harness import OurRun, load_ours, make_sample
 from tests.parity.in_rows import Rows
 from tests.published.edits import edit_json, edit_tensors
+from tests.tables import each_of
 from tests.tiny.fuyu import write_fuyu
 
 pytestmark = pytest.mark.network
@@ -29,14 +29,14 @@ def test_sizes(tmp_path: Path) -> None:
     assert (model.kv.layers, model.kv.kv_heads, model.kv.head_dim) == (2, 4, 16)
 
 
-@each("grid", [(1, 3, 6), (2, 3, 5), (1, 15, 2)])
+@each_of("grid", [(1, 3, 6), (2, 3, 5), (1, 15, 2)])
 def test_pixels_that_do_not_fit(tmp_path: Path, grid: tuple[int, int, int]) -> None:
     model = load_ours(write_fuyu(tmp_path))
     with pytest.raises(ValueError, match="do not fit"):
         model.encode("image", [torch.zeros((15, 2700), dtype=torch.uint8)], [grid])[0]
 
 
-@each(
+@each_of(
     ("changed", "message"),
     [
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
@@ -58,7 +58,7 @@ def test_configurations_that_are_refused(tmp_path: Path, changed: dict[str, Any]
         load_ours(path)
 
 
-@each(
+@each_of(
     ("changed", "message"),
     [
         ({"do_normalize": False}, "do_normalize = False"),
@@ -73,7 +73,7 @@ def test_pictures_that_are_prepared_otherwise(tmp_path: Path, changed: dict[str,
         load_ours(path)
 
 
-@each("name", ["self_attn.query_key_value.bias", "self_attn.k_layernorm.weight", "mlp.dense_4h_to_h.bias"])
+@each_of("name", ["self_attn.query_key_value.bias", "self_attn.k_layernorm.weight", "mlp.dense_4h_to_h.bias"])
 def test_a_missing_tensor_is_named(tmp_path: Path, name: str) -> None:
     whole = f"language_model.model.layers.1.{name}"
     path = edit_tensors(write_fuyu(tmp_path), lambda tensors: tensors.pop(whole))

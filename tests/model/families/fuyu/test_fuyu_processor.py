@@ -8,9 +8,9 @@ import pytest
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.registry import family_of
-from tests.model.each import each
 from tests.published.edits import edit_json
 from tests.samples.pictures import encoded, photo
+from tests.tables import each_of
 from tests.tiny.fuyu import write_fuyu
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
@@ -115,7 +115,7 @@ def test_a_template_of_the_checkpoint_counts(tmp_path: Path) -> None:
         host_of(path)
 
 
-@each(
+@each_of(
     ("changed", "said"),
     [
         ({"do_pad": False}, "do_pad = False"),

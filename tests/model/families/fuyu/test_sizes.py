@@ -7,8 +7,8 @@ import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.families.fuyu.sizes import SizeLimit, largest_grid, published_box, sized
-from tests.model.each import each
 from tests.published.edits import edit_json
+from tests.tables import each_of
 from tests.tiny.fuyu import write_fuyu
 
 pytestmark = pytest.mark.network
@@ -17,7 +17,7 @@ BOX = SizeLimit(height=1080, width=1920, patch=30)
 ALL = 1080 * 1920
 
 
-@each(
+@each_of(
     ("size", "expected"),
     [((100, 70), (100, 70)), ((1080, 1920), (1080, 1920)), ((2160, 3840), (1080, 1920)), ((1081, 40), (1080, 39))],
 )
@@ -42,14 +42,14 @@ def test_no_bound_is_passed_and_none_is_wasted() -> None:
             assert rows * columns * 900 > pixels or larger[0] > whole[0] or larger[1] > whole[1]
 
 
-@each(("height", "width", "pixels"), [(9000, 1, ALL), (1, 9000, ALL), (60, 60, 899)])
+@each_of(("height", "width", "pixels"), [(9000, 1, ALL), (1, 9000, ALL), (60, 60, 899)])
 def test_a_picture_of_which_nothing_is_left(height: int, width: int, pixels: int) -> None:
     with pytest.raises(ValueError, match="no place"):
         sized(height, width, BOX, pixels)
 
 
-@each("pixels", [900, 901, 50_000, 1_003_520, ALL, 1 << 40])
-@each("tokens", [1, 2, 50, 900, 1 << 20])
+@each_of("pixels", [900, 901, 50_000, 1_003_520, ALL, 1 << 40])
+@each_of("tokens", [1, 2, 50, 900, 1 << 20])
 def test_the_largest_has_most_patches(pixels: int, tokens: int) -> None:
     grids = [
         (1, rows, columns)
@@ -62,7 +62,7 @@ def test_the_largest_has_most_patches(pixels: int, tokens: int) -> None:
     assert found is None or (found in grids and found[1] * found[2] == max(grid[1] * grid[2] for grid in grids))
 
 
-@each(
+@each_of(
     ("change", "said"),
     [
         ({"size": {"height": 1000, "width": 1920}}, "size: 1000 x 1920 is not whole patches of 30"),

@@ -10,10 +10,10 @@ import pytest
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.registry import family_of
 from server.requests.model_card import read_model_card
-from tests.model.each import each
 from tests.parity.harness import load_ours
 from tests.published.edits import edit_json
 from tests.published.layouts import config_of
+from tests.tables import each_of
 from tests.tiny.internvl import write_internvl, write_published_internvl
 
 pytestmark = pytest.mark.network
@@ -44,7 +44,7 @@ def at(*keys: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-@each(
+@each_of(
     ("keys", "value", "words"),
     [
         (("llm_config", "model_type"), "internlm2", "model_type = 'internlm2' is not supported"),
@@ -68,7 +68,7 @@ def test_published_keys_that_are_refused(
         start(edit_json(path, at(*keys, value=value)))
 
 
-@each(
+@each_of(
     ("file", "keys", "value", "words"),
     [
         ("config.json", ("vision_config", "use_mean_pooling"), False, "use_mean_pooling = False"),

@@ -12,10 +12,10 @@ from configs.serve import MediaConfig
 from model.families.llava.recipe import _decoder_spec
 from model.families.llava.sizes import pictures_of, vision_config
 from model.registry import family_of
-from tests.model.each import each
 from tests.parity.harness import load_ours
 from tests.published.edits import edit_json, edit_tensors
 from tests.samples.pictures import encoded, photo
+from tests.tables import each_of
 from tests.tiny.llava import write_llava
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
@@ -66,7 +66,7 @@ def test_sparse_files_take_the_defaults_of_the_published_classes() -> None:
     assert (clip.read(int, "image_size"), clip.read(int, "patch_size"), clip.read(int, "hidden_size")) == (224, 32, 768)
 
 
-@each(
+@each_of(
     ("change", "said"),
     [
         (of_text(model_type="mistral"), "text_config: model_type = 'mistral'"),
@@ -82,13 +82,14 @@ def test_sparse_files_take_the_defaults_of_the_published_classes() -> None:
         (of_text(vocab_size=300), "'image_token_index' is 409, for which vocab_size 300 leaves no embedding"),
         (of_text(head_dim=8), "asks for"),
     ],
+    copied=("path",),
 )
 def test_what_is_not_supported_stops_the_load(path: Path, change: Change, said: str) -> None:
     with pytest.raises(CheckpointError, match=said):
         load_ours(edit_json(path, change))
 
 
-@each(
+@each_of(
     ("values", "said"),
     [
         ({"do_pad": True}, "do_pad = True"),
@@ -99,6 +100,7 @@ def test_what_is_not_supported_stops_the_load(path: Path, change: Change, said: 
         ({"crop_size": {"height": 56, "width": 70}}, r"crop_size is \[56, 70\], but the tower of config.json takes"),
         ({"crop_size": None}, r"crop_size is \[224\], but the tower of config.json takes pictures of 56"),
     ],
+    copied=("path",),
 )
 def test_files_on_pictures_that_do_not_fit(path: Path, values: dict[str, Any], said: str) -> None:
     with pytest.raises(CheckpointError, match=f"{PICTURES}: {said}"):
@@ -138,7 +140,7 @@ def test_bounds_on_pixels_are_refused(path: Path) -> None:
         host.fit(with_rendering(chat, {"mm_processor_kwargs": {"max_pixels": 3136}}))
 
 
-@each("size", [(1, 201), (402, 2)])
+@each_of("size", [(1, 201), (402, 2)], copied=("path",))
 def test_a_strip_is_refused(path: Path, size: tuple[int, int]) -> None:
     """Before its centre is taken it would be resized to any length."""
     with pytest.raises(ChatError, match="one side is more than 200 times the other") as caught:

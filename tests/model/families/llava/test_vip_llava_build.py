@@ -9,11 +9,11 @@ import pytest
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.families.llava.recipe import _vip_features
 from model.registry import family_of
-from tests.model.each import each
 from tests.model.engine.engine_harness import engine_harness_at, picture
 from tests.parity.engine_check import prepared_one_by_one
 from tests.parity.harness import load_ours
 from tests.published.edits import edit_json
+from tests.tables import each_of
 from tests.tiny.llava import VISION
 from tests.tiny.vip_llava import write_vip_llava
 
@@ -36,7 +36,7 @@ def test_which_blocks_are_taken() -> None:
     assert features({"vision_feature_layers": [24, 1], "vision_feature_layer": [3]}) == (24, 1)
 
 
-@each(
+@each_of(
     ("values", "said"),
     [
         ({"vision_feature_layers": [-2, 7]}, "vision_feature_layers 7 is no output of 6 blocks"),
@@ -49,6 +49,7 @@ def test_which_blocks_are_taken() -> None:
         ({"projector_hidden_act": "relu"}, "projector_hidden_act = 'relu'"),
         ({"projector_layernorm_eps": "small"}, "'projector_layernorm_eps' is 'small', expected float"),
     ],
+    copied=("path",),
 )
 def test_what_is_not_supported_stops_the_load(path: Path, values: dict[str, Any], said: str) -> None:
     with pytest.raises(CheckpointError, match=said):

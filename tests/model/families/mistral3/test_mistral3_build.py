@@ -13,10 +13,10 @@ from configs.serve import MediaConfig
 from model.families.mistral3.recipe import _decoder_spec
 from model.families.mistral3.sizes import Pictures, text_section, vision_section
 from model.registry import family_of
-from tests.model.each import each
 from tests.parity.harness import load_ours
 from tests.published.edits import edit_json, edit_tensors
 from tests.samples.pictures import encoded, photo
+from tests.tables import each_of
 from tests.tiny.mistral3 import write_mistral3
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
@@ -66,7 +66,7 @@ def test_sparse_files_take_the_defaults_of_the_published_classes() -> None:
     assert [tower.read(int, "patch_size") for tower in towers] == [14, 16]
 
 
-@each(
+@each_of(
     ("change", "said"),
     [
         (of_text(model_type="ministral"), "text_config: model_type = 'ministral'"),
@@ -86,13 +86,14 @@ def test_sparse_files_take_the_defaults_of_the_published_classes() -> None:
         (of_all(multimodal_projector_bias=True), r"linear_1\.bias"),
         (of_all(spatial_merge_size=1), "spatial_merge_size = 2"),
     ],
+    copied=("path",),
 )
 def test_what_is_not_supported_stops_the_load(path: Path, change: Change, said: str) -> None:
     with pytest.raises(CheckpointError, match=said):
         load_ours(edit_json(path, change))
 
 
-@each(
+@each_of(
     ("file", "values", "said"),
     [
         (PICTURES, {"do_resize": False}, "do_resize = False"),
@@ -111,6 +112,7 @@ def test_what_is_not_supported_stops_the_load(path: Path, change: Change, said: 
             r"no added token '\[X\]', which is the image_end_token of processor_config",
         ),
     ],
+    copied=("path",),
 )
 def test_files_on_pictures_that_do_not_fit(path: Path, file: str, values: dict[str, Any], said: str) -> None:
     with pytest.raises(CheckpointError, match=said):
@@ -130,14 +132,14 @@ def test_a_tensor_that_is_left_over_is_named(path: Path) -> None:
         load_ours(edit_tensors(path, lambda tensors: tensors.update({name: extra})))
 
 
-@each("grid", [(1, 3, 4), (2, 4, 4), (1, 2, 4)])
+@each_of("grid", [(1, 3, 4), (2, 4, 4), (1, 2, 4)], copied=("path",))
 def test_pixels_that_do_not_fit(path: Path, grid: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="do not fit an image"):
         load_ours(path).encode("image", [torch.zeros((16, 588), dtype=torch.uint8)], [grid])[0]
 
 
-@each("pixels", [28 * 28 * 2, 28 * 28 * 3, 28 * 28 * 30, 10**5])
-@each("size", [(300, 200), (61, 300), (1000, 1001), (28, 500), (29, 29), (2000, 40)])
+@each_of("pixels", [28 * 28 * 2, 28 * 28 * 3, 28 * 28 * 30, 10**5])
+@each_of("size", [(300, 200), (61, 300), (1000, 1001), (28, 500), (29, 29), (2000, 40)])
 def test_no_picture_has_more_pixels_than_allowed(size: tuple[int, int], pixels: int) -> None:
     """And it is the largest such that has its shape."""
     pictures = Pictures(longest=308, patch=14, merge=2)

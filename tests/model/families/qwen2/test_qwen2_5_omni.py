@@ -11,11 +11,11 @@ import pytest
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.families.qwen2.qwen2_5_omni import Qwen25OmniProcessor, thinker_config
-from tests.model.each import each
 from tests.samples.pictures import encoded, photo
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import add_tags, film, tone
 from tests.samples.videos import make_clip
+from tests.tables import each_of
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_vl import write_json
 from tokenization.chat.dialects import chat_from_native
@@ -197,7 +197,7 @@ def planned(
     return len(measure.video.indices), measure.video.size
 
 
-@each(
+@each_of(
     ("settings", "options", "found"),
     [
         ({}, {}, (16, (280, 392))),
@@ -212,6 +212,7 @@ def planned(
         ({"max_frames": 6}, {"num_frames": 10}, (10, (280, 392))),
         ({"fps": 0.1, "min_frames": 2}, {}, (2, (280, 392))),
     ],
+    copied=("path",),
 )
 def test_the_checkpoint_s_own_sampling(
     path: Path, tmp_path: Path, settings: dict[str, Any], options: dict[str, Any], found: tuple[int, tuple[int, int]]
@@ -226,13 +227,14 @@ def test_the_server_s_caps_win(path: Path, tmp_path: Path) -> None:
     assert planned(of(tmp_path), limits) == (8, (84, 112))
 
 
-@each(
+@each_of(
     ("settings", "message"),
     [
         ({"fps": 0}, "'fps' is 0, expected a number above 0"),
         ({"min_frames": 9, "max_frames": 8}, "min_frames 9, max_frames 8"),
         ({"fps": "2"}, "fps"),
     ],
+    copied=("path",),
 )
 def test_settings_that_fit_no_video(path: Path, tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     write_json(copy(path, tmp_path) / "video_preprocessor_config.json", settings)

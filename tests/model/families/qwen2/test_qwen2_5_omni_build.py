@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.device import resolve
 from model.registry import family_of
-from tests.model.each import each
 from tests.parity.harness import OurRun, Sound, load_ours, make_sample
+from tests.tables import each_of
 from tests.tiny.qwen2_5_omni import OmniLayout, write_qwen2_5_omni
 
 pytestmark = pytest.mark.network
@@ -29,7 +29,7 @@ def edit(path: Path, change: Callable[[Config], object]) -> Path:
     return path
 
 
-@each("layout", ["hub", "thinker", "v5"])
+@each_of("layout", ["hub", "thinker", "v5"])
 def test_sizes(tmp_path: Path, layout: OmniLayout) -> None:
     path = write_qwen2_5_omni(tmp_path, layout=layout)
     model, family = load_ours(path), family_of(Checkpoint(path))
@@ -44,7 +44,7 @@ def test_sizes(tmp_path: Path, layout: OmniLayout) -> None:
     assert model.media_token_ids > set(model.placeholder_ids.values()) and len(model.media_token_ids) == 7
 
 
-@each(
+@each_of(
     ("part", "key", "value", "message"),
     [
         ("audio_config", "activation_function", "relu", "audio_config: activation_function = 'relu'"),
@@ -76,7 +76,7 @@ def test_what_speaks_is_never_read(tmp_path: Path) -> None:
         load_ours(path)
 
 
-@each("kind", ["mrope", "default"])
+@each_of("kind", ["mrope", "default"])
 def test_the_ways_to_name_the_rope(tmp_path: Path, kind: str) -> None:
     base = write_qwen2_5_omni(tmp_path / "a")
     scaling = {"type": kind, "mrope_section": [2, 3, 3]}

@@ -10,8 +10,8 @@ import torch
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.registry import family_of
-from tests.model.each import each
 from tests.parity.harness import Film, OurRun, load_ours, make_sample
+from tests.tables import each_of
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 
 pytestmark = pytest.mark.network
@@ -39,7 +39,7 @@ def test_sizes(tmp_path: Path) -> None:
     )
 
 
-@each(
+@each_of(
     ("key", "value", "message"),
     [
         ("hidden_act", "quick_gelu", "hidden_act"),
@@ -56,7 +56,7 @@ def test_values_that_are_not_supported(tmp_path: Path, key: str, value: object, 
         load_ours(path)
 
 
-@each(("key", "value"), [("fullatt_block_indexes", []), ("fullatt_block_indexes", [0, 1]), ("window_size", 56)])
+@each_of(("key", "value"), [("fullatt_block_indexes", []), ("fullatt_block_indexes", [0, 1]), ("window_size", 56)])
 def test_windows_matter(tmp_path: Path, key: str, value: object) -> None:
     """The other way round: a tower that overlooked the key would give what it gives without the change."""
     path = write_qwen2_5_vl(tmp_path / "a")
@@ -73,7 +73,7 @@ def test_time_is_counted_in_seconds(tmp_path: Path) -> None:
     assert torch.equal(samples[0].pixels[0], samples[1].pixels[0]) and (logits[0] - logits[1]).abs().max() > 1e-3
 
 
-@each(
+@each_of(
     ("kind", "shape", "grid"),
     [
         ("video", (32, 588), (2, 4, 4)),

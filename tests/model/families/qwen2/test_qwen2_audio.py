@@ -12,9 +12,9 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import audio_tokens
 from model.families.qwen2.qwen2_audio import Qwen2AudioProcessor
-from tests.model.each import each
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
+from tests.tables import each_of
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import write_json
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
@@ -50,7 +50,7 @@ def changed(path: Path, target: Path, name: str, **values: Any) -> Checkpoint:
     return Checkpoint(target)
 
 
-@each(("frames", "tokens"), [(0, 0), (1, 0), (2, 0), (3, 1), (6, 1), (7, 2), (196, 49), (300, 75), (3000, 750)])
+@each_of(("frames", "tokens"), [(0, 0), (1, 0), (2, 0), (3, 1), (6, 1), (7, 2), (196, 49), (300, 75), (3000, 750)])
 def test_tokens_of_frames(frames: int, tokens: int) -> None:
     assert audio_tokens(frames) == tokens
 
@@ -101,7 +101,7 @@ def test_a_sound_that_is_too_long_is_refused_and_only_padding_is_cut(processor: 
         processor.measure(source(32000), MediaConfig(max_audio_seconds=1))
 
 
-@each("container", ["adts", "mp4"])  # which does not tell its length, and which does
+@each_of("container", ["adts", "mp4"])  # which does not tell its length, and which does
 def test_no_more_is_decoded_than_the_model_hears(
     processor: Qwen2AudioProcessor, container: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +134,7 @@ def test_what_is_no_sound_is_named(processor: Qwen2AudioProcessor) -> None:
     assert caught.value.param is None and "use_audio" not in caught.value.message
 
 
-@each(
+@each_of(
     ("limits", "max_tokens", "frames"),
     [({}, 1000, 300), ({"max_audio_seconds": 1.5}, 1000, 150), ({}, 10, 42), ({}, 2, 10)],
 )
@@ -150,11 +150,11 @@ def test_no_sound_fits_into_one_token(processor: Qwen2AudioProcessor) -> None:
     assert processor.largest(LIMITS, 1) == ()
 
 
-@each(
+@each_of(
     ("key", "value"),
     [("hop_length", 100), ("n_fft", 512), ("sampling_rate", 8000), ("feature_size", 80), ("dither", 0.1),
      ("chunk_length", 0)],
-)  # fmt: skip
+copied=('path',))  # fmt: skip
 def test_another_extractor_is_refused(path: Path, tmp_path: Path, key: str, value: float) -> None:
     checkpoint = changed(path, tmp_path, "preprocessor_config.json", **{key: value})
     with pytest.raises(CheckpointError, match="feature_size|num_mel_bins" if key == "feature_size" else key):
@@ -167,7 +167,7 @@ def test_the_encoder_s_own_length_holds_too(path: Path, tmp_path: Path) -> None:
         Qwen2AudioProcessor(checkpoint, 1 << 20).measure(source(53000), LIMITS)
 
 
-@each("token", ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"])
+@each_of("token", ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"])
 def test_typed_marks_are_text(processor: Qwen2AudioProcessor, token: str) -> None:
     def special(word: str) -> list[int]:
         ids = processor.render(chat_from_native([{"text": word}, {"audio": "a"}, {"text": word}]))

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.registry import family_of
-from tests.model.each import each
 from tests.parity.harness import OurRun, Sound, load_ours, make_sample
+from tests.tables import each_of
 from tests.tiny.qwen2_audio import write_qwen2_audio
 
 pytestmark = pytest.mark.network
@@ -45,7 +45,7 @@ def test_the_marks_of_a_sound_are_never_drawn(tmp_path: Path) -> None:
     assert set(load_ours(path).banned_ids) == marks and None not in marks
 
 
-@each(
+@each_of(
     ("part", "key", "value", "message"),
     [
         ("audio_config", "activation_function", "relu", "audio_config: activation_function = 'relu'"),
@@ -61,7 +61,7 @@ def test_values_that_are_not_supported(tmp_path: Path, part: str, key: str, valu
         load_ours(path)
 
 
-@each(
+@each_of(
     ("part", "keys", "message"),
     [
         ("text_config", ["hidden_size"], r"multi_modal_projector\.linear\.weight'.*\[4096, 32\]"),

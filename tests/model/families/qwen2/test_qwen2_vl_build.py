@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from configs.checkpoint import CheckpointError
 from model.forward_batch import KVSpec
-from tests.model.each import each
 from tests.parity.harness import OurRun, load_ours, make_sample
+from tests.tables import each_of
 from tests.tiny.qwen2_vl import Layout, write_qwen2_vl
 
 pytestmark = pytest.mark.network
@@ -36,7 +36,7 @@ def edit_tensors(path: Path, change: Callable[[Tensors], object]) -> Path:
     return path
 
 
-@each("layout", ["hub", "v5"])
+@each_of("layout", ["hub", "v5"])
 def test_sizes(tmp_path: Path, layout: Layout) -> None:
     model = load_ours(write_qwen2_vl(tmp_path, layout=layout))
     assert (model.vocab_size, model.hidden_size, model.dtype) == (model.embed.vocab, 64, torch.float32)
@@ -46,7 +46,7 @@ def test_sizes(tmp_path: Path, layout: Layout) -> None:
     assert [key.shape for key, _ in model.kv_cache(3, 16)] == [(3, 16, 2, 16)] * 2
 
 
-@each(
+@each_of(
     ("key", "value"),
     [("hidden_act", "gelu"), ("use_sliding_window", True), ("rope_scaling", {"type": "yarn"})],
 )
@@ -56,7 +56,7 @@ def test_values_that_change_the_mathematics_are_refused(tmp_path: Path, key: str
         load_ours(path)
 
 
-@each(
+@each_of(
     ("key", "value"),
     [
         ("hidden_act", "silu"),
@@ -132,7 +132,7 @@ def test_tying_may_be_said_inside_text_config(tmp_path: Path) -> None:
     load_ours(edit_config(write_qwen2_vl(tmp_path, layout="v5"), move))
 
 
-@each(
+@each_of(
     ("shape", "grid"), [((16, 588), (1, 4, 6)), ((16, 1176), (1, 4, 4)), ((15, 588), (1, 3, 5)), ((32, 588), (2, 4, 4))]
 )
 def test_pixels_that_do_not_fit_their_grid(tmp_path: Path, shape: tuple[int, int], grid: tuple[int, int, int]) -> None:

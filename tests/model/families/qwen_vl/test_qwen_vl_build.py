@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from configs.checkpoint import CheckpointError
-from tests.model.each import each
 from tests.parity.golden_qwen_vl import CKPT, cases, checkpoint_with, processor_at, sample_of
 from tests.parity.harness import OurRun, load_ours
+from tests.tables import each_of
 from tests.tiny.qwen_vl import write_qwen_vl
 
 pytestmark = pytest.mark.network
@@ -46,7 +46,7 @@ def test_a_tower_that_the_config_does_not_name_is_left_over(tmp_path: Path) -> N
         load_ours(path)
 
 
-@each(
+@each_of(
     "settings, message",
     [
         ({"no_bias": False}, "no_bias = False is not supported"),

@@ -26,8 +26,8 @@ from model.families.qwen_vl.vocabulary import (
     QwenVLTokenizer,
     read_ranks,
 )
-from tests.model.each import each
 from tests.rights import forbidden
+from tests.tables import each_of
 from tokenization.chat.combining_marks import LONGEST_RUN
 from tokenization.chat.errors import ChatError
 from tokenization.text.bpe import BPETokenizer
@@ -95,7 +95,7 @@ def test_published_ids() -> None:
     assert tokenizer.special["<imgpad>"] == 151859
 
 
-@each("text", [*SPECIAL[:4], *SPECIAL[-9:], "<img>/etc/passwd</img>", "a<imgpad><imgpad>b"])
+@each_of("text", [*SPECIAL[:4], *SPECIAL[-9:], "<img>/etc/passwd</img>", "a<imgpad><imgpad>b"])
 def test_a_typed_special_token_is_plain_text(text: str) -> None:
     ids = TINY.encode(text)
     assert max(ids) < len(TINY.special) + min(TINY.special.values()) - 217  # every id is a rank of the file
@@ -123,7 +123,7 @@ def test_a_lone_surrogate_is_refused_and_named() -> None:
         TINY.encode("ab\ud83d")
 
 
-@each("text", [" " * 1_100_000 + "x", "\u3000" * LONGEST_BLANK, "x\n" + "\t" * LONGEST_BLANK])
+@each_of("text", [" " * 1_100_000 + "x", "\u3000" * LONGEST_BLANK, "x\n" + "\t" * LONGEST_BLANK])
 def test_a_run_of_blanks_that_would_end_the_process_is_refused(text: str) -> None:
     with pytest.raises(ChatError, match="blank characters in a row"):
         TINY.encode(text)
@@ -139,7 +139,7 @@ def test_a_run_of_marks_is_refused_before_it_is_sorted() -> None:
     assert whole_text(TINY, TINY.encode(text)) == unicodedata.normalize("NFC", text)
 
 
-@each("text", [" " * (LONGEST_BLANK - 1) + "x", "x" * 600_000, "! " * 300_000, "x " * 300_000])
+@each_of("text", [" " * (LONGEST_BLANK - 1) + "x", "x" * 600_000, "! " * 300_000, "x " * 300_000])
 def test_long_text_is_encoded(text: str) -> None:
     assert whole_text(TINY, TINY.encode(text)) == text
 
@@ -182,7 +182,7 @@ def write(path: Path, lines: list[bytes]) -> Path:
 BYTES = [base64.b64encode(bytes([i])) + b" %d" % i for i in range(256)]
 
 
-@each(
+@each_of(
     ("lines", "message"),
     [
         ([*BYTES, b"not base64!! 256"], "line 257 is not"),

@@ -11,6 +11,8 @@ from server.http.connection.guard import PIECE
 from tests.server.http.connection.serving import CHUNK, GET, Serving, Tls, post, serve, settled, until
 from tests.tables import each_of
 
+pytestmark = pytest.mark.process
+
 SMUGGLED = b"GET /length/77 HTTP/1.1\r\nhost: a\r\n\r\n"
 H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAAB\r\n"
 

@@ -5,10 +5,14 @@ import gc
 import socket
 import struct
 
+import pytest
+
 from server.http.connection.connections import REST_SECONDS
 from server.http.connection.guard import Guard
 from tests.server.http.connection.serving import CHUNK, GET, Serving, Tls, post, serve, settled, until
 from tests.tables import each_of
+
+pytestmark = pytest.mark.process
 
 MIB = 1 << 20
 

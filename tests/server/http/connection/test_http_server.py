@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from server.http.connection.http_server import ACCEPTED_AT_ONCE, BACKLOG
 from server.http.connection.send_buffer import TICK_SECONDS
 from tests.server.http.connection.serving import CHUNK, GET, Serving, Tls, serve, until
@@ -25,6 +27,7 @@ def test_the_clock_ticks_as_often_as_it_says() -> None:
     serve(scenario)
 
 
+@pytest.mark.process
 def test_who_agrees_on_no_tls_is_counted_gives_way_and_has_its_time(certificate: tuple[Path, Path]) -> None:
     """3,000 of them took every descriptor, beside a bound of 100."""
     part = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # of a ClientHello
