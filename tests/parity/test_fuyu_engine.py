@@ -1,4 +1,7 @@
-"""Greedy tokens of mixed batches with pictures in rows against transformers' generate, in both tensor layouts."""
+"""Greedy tokens of mixed batches with pictures in rows against transformers' generate.
+
+That other names of tensors give equal bits stands in test_fuyu_network.py.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -68,9 +71,9 @@ def references_of(path: Path, root: Path, members: Mapping[str, Parts]) -> dict[
         }
 
 
-@pytest.fixture(scope="module", params=["hub", "v5"])
-def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
-    path = write_fuyu(tmp_path_factory.mktemp("tiny"), layout=request.param)
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
+    path = write_fuyu(tmp_path_factory.mktemp("tiny"))
     references = references_of(path, tmp_path_factory.mktemp("shm") / "root", MEMBERS)
     yield Setup(path, load_ours(path), MEMBERS, references)
 
@@ -87,7 +90,7 @@ def test_the_reference_is_sure_of_itself(setup: Setup) -> None:
     assert all(len(set(reference.tokens)) > 2 for reference in setup.references.values())
 
 
-@pytest.mark.parametrize(("tokens", "block_size"), [(7, 4), (64, 16), (2048, 16)])
+@pytest.mark.parametrize(("tokens", "block_size"), [(7, 4), (2048, 16)])
 def test_chunks(setup: Setup, harness: EngineHarness, tokens: int, block_size: int) -> None:
     submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=tokens, block_size=block_size))
     assert {name: len(names) for name, names in harness.read.items()} == N_MEDIA

@@ -12,6 +12,7 @@ from PIL import Image
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.registry import family_of
+from tests.parity.entries import entries
 from tests.parity.fuyu_reference import load_processor, their_prompt
 from tests.parity.in_rows import hf_rows
 from tests.samples.pictures import encoded, photo
@@ -76,13 +77,15 @@ def our_prompt(host: Processor, text: str, image: Image.Image) -> tuple[list[int
     return layout.input_ids.tolist(), pixels
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_pictures(host: Processor, theirs: Any, size: tuple[int, int]) -> None:
-    image = photo(*size)
-    ids, pixels = our_prompt(host, "what?\n", image)
-    expected, patches = their_prompt(theirs, "what?\n", image)
-    assert ids == expected
-    torch.testing.assert_close(hf_rows(torch.from_numpy(pixels)), patches, rtol=0, atol=1e-6)
+def test_pictures(host: Processor, theirs: Any) -> None:
+    with entries() as entry:
+        for size in SIZES:
+            image = photo(*size)
+            with entry(size):
+                ids, pixels = our_prompt(host, "what?\n", image)
+                expected, patches = their_prompt(theirs, "what?\n", image)
+                assert ids == expected
+                torch.testing.assert_close(hf_rows(torch.from_numpy(pixels)), patches, rtol=0, atol=1e-6)
 
 
 def test_the_published_box(tmp_path: Path) -> None:
@@ -93,12 +96,14 @@ def test_the_published_box(tmp_path: Path) -> None:
     torch.testing.assert_close(hf_rows(torch.from_numpy(pixels)), patches, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_texts(host: Processor, theirs: Any, text: str) -> None:
+def test_texts(host: Processor, theirs: Any) -> None:
     """Our chats are lines: a text that does not end one is ended."""
     image = photo(61, 40)
-    line = text if text.endswith("\n") else text + "\n"
-    assert our_prompt(host, text, image)[0] == their_prompt(theirs, line, image)[0]
+    with entries() as entry:
+        for text in TEXTS:
+            line = text if text.endswith("\n") else text + "\n"
+            with entry(repr(text)):
+                assert our_prompt(host, text, image)[0] == their_prompt(theirs, line, image)[0]
 
 
 def test_random_texts(host: Processor, theirs: Any) -> None:

@@ -176,8 +176,8 @@ def test_pictures_in_mixed_batches(
 @SLOW
 @pytest.mark.parametrize(
     ("name", "tokens", "every"),
-    [("transformers", 1, 0), ("transformers", 7, 3), ("transformers", 16, 0), ("transformers", 2048, 0),
-     ("published", 7, 0), ("published", 2048, 3), ("transformers-6B", 16, 3), ("published-6B", 64, 0)],
+    [("transformers", 3, 0), ("transformers", 7, 3), ("transformers", 2048, 0), ("published", 7, 0),
+     ("published", 2048, 3), ("transformers-6B", 16, 3), ("published-6B", 64, 0)],
 )  # fmt: skip
 def test_mixed_batches(setups: Callable[..., Setup], name: str, tokens: int, every: int, tmp_path: Path) -> None:
     setup = setups(name)

@@ -13,6 +13,7 @@ from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.net.vision import CLIP_MEAN, CLIP_STD
 from model.registry import family_of
+from tests.parity.entries import entries
 from tests.parity.theirs import transformers
 from tests.published.layouts import change
 from tests.samples.pictures import encoded, photo, with_alpha
@@ -172,15 +173,19 @@ def assert_same_pixels(host: Processor, theirs: Any, data: bytes) -> None:
     assert np.abs((whole.astype(np.float32) / 255 - mean) / std - normalised).max() < 1e-6
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_pixels_of_many_sizes(path: Path, theirs: Any, size: tuple[int, int]) -> None:
-    assert_same_pixels(host_of(path), theirs, encoded(photo(*size), "PNG" if min(size) < 28 else "JPEG"))
+def test_pixels_of_many_sizes(path: Path, theirs: Any) -> None:
+    with entries() as entry:
+        for size in SIZES:
+            with entry(size):
+                assert_same_pixels(host_of(path), theirs, encoded(photo(*size), "PNG" if min(size) < 28 else "JPEG"))
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "1"])
-def test_pixels_of_many_modes(path: Path, theirs: Any, mode: str) -> None:
-    image = with_alpha(90, 61) if mode in ("RGBA", "LA") else photo(90, 61)
-    assert_same_pixels(host_of(path), theirs, encoded(image.convert(mode), "PNG"))
+def test_pixels_of_many_modes(path: Path, theirs: Any) -> None:
+    with entries() as entry:
+        for mode in ("RGB", "RGBA", "L", "LA", "P", "1"):
+            image = with_alpha(90, 61) if mode in ("RGBA", "LA") else photo(90, 61)
+            with entry(mode):
+                assert_same_pixels(host_of(path), theirs, encoded(image.convert(mode), "PNG"))
     assert_same_pixels(host_of(path), theirs, encoded(photo(150, 70), "JPEG", orientation=6))
 
 

@@ -94,7 +94,7 @@ def chats(modalities: list[str], n: int, seed: int) -> Iterator[list[dict[str, A
 
 
 def test_the_begun_answer_is_continued(pair: Pair) -> None:
-    for messages in chats(sorted(pair.ours.modalities), 150, seed=1):
+    for messages in chats(sorted(pair.ours.modalities), 80, seed=1):
         pair.check(messages, continue_final_message=True)
 
 
@@ -108,7 +108,7 @@ def test_no_answer_is_opened(pair: Pair) -> None:
 @pytest.mark.parametrize("template", [WITH_IDS, TRIMMING], ids=["ids", "trimming"])
 def test_variables_and_trimmed_texts(tmp_path: Path, template: str) -> None:
     pair = Pair(write_qwen2_vl(tmp_path), template)
-    for i, messages in enumerate(chats(["image", "video"], 100, seed=3)):
+    for i, messages in enumerate(chats(["image", "video"], 60, seed=3)):
         kwargs: dict[str, Any] = {"add_vision_id": i % 3 > 0, "unread": {"a": [1]}} if i % 4 else {}
         pair.check(messages, kwargs=kwargs)
         pair.check(messages, continue_final_message=True, kwargs=kwargs)

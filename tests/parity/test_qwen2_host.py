@@ -12,6 +12,7 @@ import torch
 from configs.checkpoint import Checkpoint
 from model.registry import family_of
 from tests.parity.conftest import MAX_PIXELS
+from tests.parity.entries import entries
 from tests.parity.theirs import transformers
 from tests.tiny.qwen2_vl import SPECIAL, TEMPLATE, write_json
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
@@ -67,13 +68,15 @@ def hub_form(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return turned
 
 
-@pytest.mark.parametrize("words", WORDS)
-def test_ids_of_texts(host: Processor, tokenizer: Any, words: str) -> None:
-    text = {"type": "text", "text": words}
-    mixed = [text, IMAGE, text, VIDEO, text]
-    for content in (words, [text], [IMAGE, text], [text, VIDEO], [VIDEO, IMAGE, text], mixed, [text, text]):
-        messages = [{"role": "user", "content": content}]
-        assert host.render(chat_from_openai(messages)) == reference_ids(tokenizer, hub_form(messages))
+def test_ids_of_texts(host: Processor, tokenizer: Any) -> None:
+    with entries() as entry:
+        for words in WORDS:
+            text = {"type": "text", "text": words}
+            mixed = [text, IMAGE, text, VIDEO, text]
+            for content in (words, [text], [IMAGE, text], [text, VIDEO], [VIDEO, IMAGE, text], mixed, [text, text]):
+                messages = [{"role": "user", "content": content}]
+                with entry(repr(content)):
+                    assert host.render(chat_from_openai(messages)) == reference_ids(tokenizer, hub_form(messages))
 
 
 def test_ids_of_whole_conversations(host: Processor, tokenizer: Any) -> None:
@@ -111,9 +114,15 @@ def test_both_dialects_give_the_same_ids(host: Processor) -> None:
     assert host.render(native) == host.render(openai)
 
 
-@pytest.mark.parametrize("token", SPECIAL)
 @pytest.mark.parametrize("role", ["user", "system", "assistant"])
-def test_typed_special_tokens_are_ordinary_ids_beside_real_images(host: Processor, token: str, role: str) -> None:
+def test_typed_special_tokens_are_ordinary_ids_beside_real_images(host: Processor, role: str) -> None:
+    with entries() as entry:
+        for token in SPECIAL:
+            with entry(token):
+                check_typed(host, token, role)
+
+
+def check_typed(host: Processor, token: str, role: str) -> None:
     """The special ids of the prompt are exactly those of the same chat without the typed token, in the same order."""
 
     def special_ids(word: str) -> list[int]:
@@ -185,20 +194,20 @@ def check_positions(host: Processor, reference: Any, ids: list[int], measures: S
     assert delta == their_delta
 
 
-@pytest.mark.parametrize(
-    "grids",
-    [
-        [],
-        [(4, 4)],
-        [(2, 2)],
-        [(2, 80)],
-        [(80, 2)],
-        [(4, 6), (10, 4), (2, 2)],
-        [(4 + 2 * (i % 5), 4 + 2 * (i % 3)) for i in range(20)],
-        [(74, 66)],
-    ],
-)
-def test_expansion_and_positions(host: Processor, reference: Any, grids: list[tuple[int, int]]) -> None:
+GRIDS: list[list[tuple[int, int]]] = [
+    [], [(4, 4)], [(2, 2)], [(2, 80)], [(80, 2)], [(4, 6), (10, 4), (2, 2)],
+    [(4 + 2 * (i % 5), 4 + 2 * (i % 3)) for i in range(20)], [(74, 66)],
+]  # fmt: skip
+
+
+def test_expansion_and_positions(host: Processor, reference: Any) -> None:
+    with entries() as entry:
+        for grids in GRIDS:
+            with entry(grids):
+                check_pictures(host, reference, grids)
+
+
+def check_pictures(host: Processor, reference: Any, grids: list[tuple[int, int]]) -> None:
     text = {"type": "text", "text": "words between\n"}
     layouts: list[list[Any]] = [
         [text, *[IMAGE] * len(grids)],
@@ -210,19 +219,24 @@ def test_expansion_and_positions(host: Processor, reference: Any, grids: list[tu
         check_positions(host, reference, ids, [image(h, w) for h, w in grids])
 
 
-@pytest.mark.parametrize(
-    "measures",
-    [
-        [video(1, 4, 4)],
-        [video(2, 6, 8, 0.5), video(2, 10, 4, 2.0)],
-        [image(4, 6), video(3, 8, 10, 0.7)],
-        [video(3, 8, 10, 1.1), image(4, 6)],
-        [video(7, 40, 4, 1 / 3), image(2, 2), video(5, 4, 30, 2 / 3), image(10, 4)],
-        [video(25, 220, 4, seconds=2 / 0.9)],
-    ],
-)
-def test_positions_of_videos_where_the_rules_agree(host: Processor, reference: Any, measures: list[Measure]) -> None:
-    """No video lasts longer than it is high or wide."""
+VIDEOS = [  # none lasts longer than it is high or wide
+    [video(1, 4, 4)],
+    [video(2, 6, 8, 0.5), video(2, 10, 4, 2.0)],
+    [image(4, 6), video(3, 8, 10, 0.7)],
+    [video(3, 8, 10, 1.1), image(4, 6)],
+    [video(7, 40, 4, 1 / 3), image(2, 2), video(5, 4, 30, 2 / 3), image(10, 4)],
+    [video(25, 220, 4, seconds=2 / 0.9)],
+]
+
+
+def test_positions_of_videos_where_the_rules_agree(host: Processor, reference: Any) -> None:
+    with entries() as entry:
+        for i, measures in enumerate(VIDEOS):
+            with entry(i):
+                check_videos(host, reference, measures)
+
+
+def check_videos(host: Processor, reference: Any, measures: list[Measure]) -> None:
     parts = [
         part for m in measures for part in ({"image": IMAGE, "video": VIDEO}[m.kind], {"type": "text", "text": " x"})
     ]
