@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,19 @@ def test_what_keeps_a_server_from_starting_is_one_line(
     served(monkeypatch, error("it is not there"))
     assert program.main(["serve"]) == 1
     assert capfd.readouterr().err == "error: it is not there\n"
+
+
+@each_of(("ended", "number"), [(KeyboardInterrupt(), signal.SIGINT), (SystemExit(), signal.SIGTERM)])
+def test_a_start_that_a_signal_ends_has_its_exit_code(
+    ended: BaseException, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the server decides itself what a signal means; 128 and the number, as a shell has it."""
+
+    def listed(config: ServeConfig, _: Any) -> Any:
+        raise ended
+
+    monkeypatch.setattr(program, "with_model", listed)
+    assert program.main(["serve"]) == 128 + number
 
 
 def test_a_defect_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,13 @@ def test_the_line_grows_with_the_picture() -> None:
     assert width(1500) == 10
 
 
+def test_a_light_rim_lies_on_both_sides_of_the_line() -> None:
+    image = pixels(draw_boxes(ground(1500, 1500), [box(400, 400, 900, 900)]))
+    row = ["line" if one == COLOURS[0] else "rim" if one == (255,) * 3 else "" for one in map(tuple, image[600, :650])]
+    assert [name for name, before in zip(row[1:], row, strict=False) if name != before] == ["rim", "line", "rim", ""]
+    assert row.count("rim") == 2 * (row.count("line") // 3)
+
+
 def test_a_label_has_a_ground_of_its_colour_and_letters_on_it() -> None:
     plain = pixels(draw_boxes(ground(), [box(100, 60, 300, 200)]))
     drawing = draw_boxes(ground(), [box(100, 60, 300, 200, "dog")])

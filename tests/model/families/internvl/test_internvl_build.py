@@ -73,6 +73,7 @@ def test_published_keys_that_are_refused(
     [
         ("config.json", ("vision_config", "use_mean_pooling"), False, "use_mean_pooling = False"),
         ("config.json", ("vision_feature_layer",), -2, "vision_feature_layer = -2"),
+        ("config.json", ("vision_feature_select_strategy",), "full", "vision_feature_select_strategy = 'full'"),
         ("config.json", ("vision_config", "image_size"), [56, 84], "image_size .* is no square"),
         ("config.json", ("vision_config", "image_size"), 70, "no even number of patches"),
         ("processor_config.json", ("image_seq_length",), 256, "image_seq_length = 256"),
