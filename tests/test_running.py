@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.running import RunningServer
+from tests.server.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("then", "words"),
     [
         ("time.sleep(60)", r"not within 1 s: ready\nthe machine's load is \d+\.\d, the server has 0 children"),

@@ -7,6 +7,7 @@ import pytest
 
 from server.metrics import Metrics
 from tests.deploy.shipped import BOARD, NAME, PROMETHEUS, alerts, panels, program, queries
+from tests.server.tables import each_of
 
 PROMTOOL = program("promtool")
 PANELS = {panel["title"]: panel for panel in panels()}
@@ -23,7 +24,7 @@ def exposed() -> set[str]:
     return {family.name + end for family in families for end in ends[family.type]}
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@each_of("name", QUERIES)
 def test_what_is_asked_for_exists(name: str) -> None:
     asked = set(NAME.findall(QUERIES[name]))
     assert asked - exposed() - {"pixelferry:"} == set()
@@ -62,7 +63,7 @@ def test_every_alert_has_a_case_and_says_what_it_is() -> None:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
-@pytest.mark.parametrize(
+@each_of(
     "command",
     [("check", "config", "prometheus.yml"), ("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")],
 )

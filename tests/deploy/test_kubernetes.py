@@ -18,6 +18,7 @@ import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
 from configs.settings import load_config
 from tests.deploy.shipped import REPO
+from tests.server.tables import each_of
 
 DEPLOY = REPO / "deploy"
 BASES = ("npu", "cpu")
@@ -64,7 +65,7 @@ def variables(container: dict[str, Any]) -> dict[str, str]:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", BASES)
+@each_of("name", BASES)
 def test_a_base_is_its_file(name: str) -> None:
     for one in shipped(f"kubernetes/{name}/pixelferry.yaml"):
         assert objects(name).pop((one["kind"], "pixelferry")) == one
@@ -72,7 +73,7 @@ def test_a_base_is_its_file(name: str) -> None:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", OVERLAYS)
+@each_of("name", OVERLAYS)
 def test_nobody_but_keda_says_how_many_pods_there_are(name: str) -> None:
     found = objects(name)
     deployment = found["Deployment", "pixelferry"]
@@ -83,7 +84,7 @@ def test_nobody_but_keda_says_how_many_pods_there_are(name: str) -> None:
 
 
 @needs_kubectl
-@pytest.mark.parametrize(("name", "profile"), list(zip(OVERLAYS, ("atlas", "cpu"), strict=True)))
+@each_of(("name", "profile"), list(zip(OVERLAYS, ("atlas", "cpu"), strict=True)))
 def test_a_pod_more_is_asked_for_before_the_seats_are_taken(name: str, profile: str) -> None:
     """profile: that of its image; for CPUs it is the defaults."""
     [trigger] = objects(name)["ScaledObject", "pixelferry"]["spec"]["triggers"]
@@ -91,7 +92,7 @@ def test_a_pod_more_is_asked_for_before_the_seats_are_taken(name: str, profile: 
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", OVERLAYS)
+@each_of("name", OVERLAYS)
 def test_pods_go_one_by_one_and_with_time_to_drain(name: str) -> None:
     found = objects(name)
     assert found["Deployment", "pixelferry"]["spec"]["strategy"] == {
@@ -107,7 +108,7 @@ def test_pods_go_one_by_one_and_with_time_to_drain(name: str) -> None:
 
 
 @needs_kubectl
-@pytest.mark.parametrize(("name", "base"), list(zip(OVERLAYS, BASES, strict=True)))
+@each_of(("name", "base"), list(zip(OVERLAYS, BASES, strict=True)))
 def test_what_an_overlay_does_not_speak_of_stays(name: str, base: str) -> None:
     """Keys, probes, users and limits are those of the base, and so are Service, policy and budget."""
     found, plain = objects(name), objects(base)
@@ -227,7 +228,7 @@ def test_what_kubectl_builds_keeps_to_it(tmp_path: Path) -> None:
 
 
 @needs_schemas
-@pytest.mark.parametrize("kind", ["PodTemplate", "HorizontalPodAutoscaler"])
+@each_of("kind", ["PodTemplate", "HorizontalPodAutoscaler"])
 def test_a_misspelt_field_is_seen(kind: str, tmp_path: Path) -> None:
     scaled = shipped("kubernetes/autoscaling/scaledobject.yaml")
     [part, *_] = [p for one in [*scaled, *shipped("ray/rayservice.yaml")] for p in core_of(one) if p["kind"] == kind]

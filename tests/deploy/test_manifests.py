@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]  # it has no types of its own
 from configs.serve import GIB
 from configs.settings import load_config
 from tests.deploy.shipped import REPO
+from tests.server.tables import each_of
 
 DEPLOY = REPO / "deploy"
 PODS = ("kubernetes/npu/pixelferry.yaml", "kubernetes/cpu/pixelferry.yaml")
@@ -37,7 +38,7 @@ def pod_of(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return pod, container
 
 
-@pytest.mark.parametrize("name", PODS)
+@each_of("name", PODS)
 def test_a_pod_has_time_to_leave_the_service_and_to_drain(name: str) -> None:
     pod, container = pod_of(name)
     [program, seconds] = container["lifecycle"]["preStop"]["exec"]["command"]
@@ -45,7 +46,7 @@ def test_a_pod_has_time_to_leave_the_service_and_to_drain(name: str) -> None:
     assert program == "sleep" and pod["terminationGracePeriodSeconds"] > int(seconds) + drain
 
 
-@pytest.mark.parametrize("name", PODS)
+@each_of("name", PODS)
 def test_a_pod_asks_for_keys_of_a_secret(name: str) -> None:
     """The file is read again when it changes; the key of the variable is Prometheus's. Neither stands in a manifest."""
     pod, container = pod_of(name)
@@ -62,7 +63,7 @@ def test_a_pod_asks_for_keys_of_a_secret(name: str) -> None:
     assert "--from-literal=clients=" in text and "--from-literal=metrics=" in text
 
 
-@pytest.mark.parametrize("name", PODS)
+@each_of("name", PODS)
 def test_what_stands_around_a_pod_selects_it(name: str) -> None:
     found = objects(name)
     assert set(found) == {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"}
@@ -119,7 +120,7 @@ def with_keys(text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", COMPOSE)
+@each_of("name", COMPOSE)
 def test_a_composed_server_is_this_machines_alone_and_bounded(name: str) -> None:
     text = (DEPLOY / name).read_text(encoding="utf-8")
     service = yaml.safe_load(text)["services"]["pixelferry"]
@@ -173,7 +174,7 @@ def test_the_image_runs_as_a_number() -> None:
 PAGES = [*sorted(REPO.glob("docs/*.md")), REPO / "README.md", REPO / "README.zh.md", REPO / "Dockerfile"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_of("page", PAGES, ids=lambda page: page.name)
 def test_no_command_to_copy_opens_a_server_without_a_key(page: Path) -> None:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in text.splitlines():

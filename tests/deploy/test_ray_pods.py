@@ -2,11 +2,11 @@
 
 import re
 
-import pytest
 import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
 from tests.deploy.shipped import REPO
 from tests.deploy.test_kubernetes import BY_RAY, DEPLOY, pods_of, shipped, variables
+from tests.server.tables import each_of
 
 
 def test_ray_pods_read_the_same_volume() -> None:
@@ -36,7 +36,7 @@ def test_rays_replicas_serve_the_model_that_the_job_fetches() -> None:
         assert variables(reading[0])["HF_HUB_OFFLINE"] == "1"
 
 
-@pytest.mark.parametrize("name", BY_RAY)
+@each_of("name", BY_RAY)
 def test_no_port_of_ray_is_open_to_others(name: str) -> None:
     """By network: pods of the same label alone; an operator at the dashboard; everybody at Serve's proxy."""
     [policy] = [one["spec"] for one in shipped(f"ray/{name}") if one["kind"] == "NetworkPolicy"]

@@ -10,6 +10,7 @@ from configs.serve import ModelConfig, ServeConfig
 from model.registry import family_of
 from server import commands as program
 from server.requests.model_card import read_model_card
+from tests.server.tables import each_of
 from tests.server.test_commands import served
 from tests.tiny.families import WRITERS
 from tests.tiny.qwen2_vl import write_qwen2_vl
@@ -56,7 +57,7 @@ def proven(model: Path, template: Path) -> None:
     prove_placeholders(family_of(checkpoint).host(checkpoint, 1 << 20))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("source", "said"),
     [
         ("{% for m in %}", "does not compile: Expected an expression"),

@@ -17,6 +17,7 @@ from server import commands as program
 from server.children.supervisor import StartFailed
 from server.requests.model_card import ModelCard
 from shm import OwnerError, default_root, private_root
+from tests.server.tables import each_of
 from tests.tiny.qwen2_vl import write_json
 
 pytestmark = pytest.mark.usefixtures("kept_logging")
@@ -37,7 +38,7 @@ def served(monkeypatch: pytest.MonkeyPatch, failure: BaseException | None = None
     return given
 
 
-@pytest.mark.parametrize("args", [["-h"], ["--help"], ["help"]])
+@each_of("args", [["-h"], ["--help"], ["help"]])
 def test_who_asks_for_the_usage_gets_it(args: list[str], capsys: Captured) -> None:
     assert program.main(args) == 0
     shown = capsys.readouterr()
@@ -45,14 +46,14 @@ def test_who_asks_for_the_usage_gets_it(args: list[str], capsys: Captured) -> No
     assert all(word in shown.out for word in ("serve", "models", "plan", "loadtest", "doctor", "--version"))
 
 
-@pytest.mark.parametrize("args", [[], ["nonsense"], ["models", "too", "much"], ["--port", "80"], ["--version", "x"]])
+@each_of("args", [[], ["nonsense"], ["models", "too", "much"], ["--port", "80"], ["--version", "x"]])
 def test_wrong_usage_is_told_on_stderr(args: list[str], capsys: Captured) -> None:
     assert program.main(args) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("usage: ") and shown.out == ""
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("args", "last"),
     [
         (["srve"], "error: there is no command 'srve'; did you mean 'serve'?"),
@@ -83,7 +84,7 @@ def test_the_doctor_is_a_command_of_its_own(capsys: Captured) -> None:
     assert json.loads(capsys.readouterr().out)["device"] == "cpu"
 
 
-@pytest.mark.parametrize("command", ["openapi", "models"])
+@each_of("command", ["openapi", "models"])
 def test_who_reads_no_further_ends_a_listing_in_silence(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `pixelferry openapi | head` does."""
     reader, writer = os.pipe()
@@ -145,7 +146,7 @@ def test_a_checkpoint_of_nobody_is_one_line(tmp_path: Path, capfd: Captured, mon
     assert given == []
 
 
-@pytest.mark.parametrize("error", [CheckpointError, OwnerError, StartFailed])
+@each_of("error", [CheckpointError, OwnerError, StartFailed])
 def test_what_keeps_a_server_from_starting_is_one_line(
     error: type[Exception], capfd: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

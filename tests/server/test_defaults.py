@@ -6,6 +6,7 @@ import pytest
 
 from configs.settings import load_config
 from server.defaults import with_own_pixels
+from tests.server.tables import each_of
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
@@ -17,7 +18,7 @@ def photographer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_qwen2_vl(tmp_path_factory.mktemp("published"), max_pixels=OWN)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("flags", "most"),
     [
         ([], HOST),

@@ -5,10 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from configs.serve import HttpConfig, ModelConfig, ServeConfig
 from server.descriptors import OWN, connections_at_once
+from tests.server.tables import each_of
 
 REPO = Path(__file__).resolve().parents[2]
 RAISES = """
@@ -25,7 +24,7 @@ def test_it_is_raised_to_the_hard_limit() -> None:
     assert done.stdout.split() == ["300", "300", "300"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("asked", "descriptors", "most"), [(8192, 1 << 20, 8192), (8192, 1024, 1024 - OWN - 6), (50, 1024, 50), (8, 10, 1)]
 )
 def test_connections_leave_room_for_what_the_server_opens_itself(asked: int, descriptors: int, most: int) -> None:

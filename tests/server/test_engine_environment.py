@@ -5,10 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from configs.settings import REPO
 from server.engine_environment import of_engine
+from tests.server.tables import each_of
 
 KERNELS = {"LRU_CACHE_CAPACITY": "192", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "192"}
 ALLOCATOR = {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}
@@ -26,7 +25,7 @@ for n in range(1, 801):
 """
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("env", "found"),
     [
         ({}, KERNELS | ALLOCATOR),

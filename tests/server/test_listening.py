@@ -24,6 +24,7 @@ from server.listening import (
     url_of,
 )
 from tests.certificates import write_certificate
+from tests.server.tables import each_of
 
 
 def has_ipv6() -> bool:
@@ -42,7 +43,7 @@ def test_a_client_reaches_the_socket_by_its_url() -> None:
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-@pytest.mark.parametrize("host", ["::1", "::"])
+@each_of("host", ["::1", "::"])
 def test_an_ipv6_url_has_brackets(host: str) -> None:
     with listen(host, 0) as sock:
         port = sock.getsockname()[1]
@@ -50,7 +51,7 @@ def test_an_ipv6_url_has_brackets(host: str) -> None:
         socket.create_connection(("::1", port), 5).close()
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", ""])
+@each_of("host", ["0.0.0.0", ""])
 def test_who_listens_everywhere_is_reached_on_this_machine(host: str) -> None:
     with listen(host, 0) as sock:
         assert url_of(sock, "http") == f"http://127.0.0.1:{sock.getsockname()[1]}"
@@ -70,14 +71,14 @@ def test_a_host_that_nobody_knows_is_said() -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", False), ("127.0.0.9", False), ("0.0.0.0", True)])
+@each_of(("host", "expected"), [("127.0.0.1", False), ("127.0.0.9", False), ("0.0.0.0", True)])
 def test_who_else_reaches_a_socket(host: str, expected: bool) -> None:
     with listen(host, 0) as sock:
         assert exposed(sock) == expected
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-@pytest.mark.parametrize(("host", "expected"), [("::1", False), ("::", True)])
+@each_of(("host", "expected"), [("::1", False), ("::", True)])
 def test_who_else_reaches_an_ipv6_socket(host: str, expected: bool) -> None:
     with listen(host, 0) as sock:
         assert exposed(sock) == expected
@@ -193,7 +194,7 @@ def test_a_url_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
             raise AssertionError("it ran")
 
 
-@pytest.mark.parametrize(("host", "allowed", "found"), [
+@each_of(("host", "allowed", "found"), [
     ("127.0.0.1", (), ()), ("127.0.0.1", ("a.example",), ("a.example",)), ("0.0.0.0", (), None),
     ("0.0.0.0", ("a.example",), ("a.example",)),
 ])  # fmt: skip

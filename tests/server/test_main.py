@@ -11,6 +11,7 @@ import pytest
 
 from configs.settings import REPO
 from tests.e2e.running import children_of, until
+from tests.server.tables import each_of
 
 COMMAND = [sys.executable, "-m", "server"]
 
@@ -21,7 +22,7 @@ def test_the_command_line_reaches_the_subcommands() -> None:
     assert subprocess.run([*COMMAND, "nonsense"], cwd=REPO, capture_output=True).returncode == 2
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("number", "words", "code"),
     [
         (signal.SIGTERM, ("models",), 128 + signal.SIGTERM),
@@ -48,7 +49,7 @@ def can_unshare() -> bool:
 
 @pytest.mark.faults
 @pytest.mark.skipif(not can_unshare(), reason="this user may not make a namespace of process ids")
-@pytest.mark.parametrize("seconds", [0.01, 0.1, 0.3, 0.6, 1.0, 1.8, 2.6, 4.0])
+@each_of("seconds", [0.01, 0.1, 0.3, 0.6, 1.0, 1.8, 2.6, 4.0])
 def test_a_container_ends_when_it_is_told_to(seconds: float, tmp_path: Path) -> None:
     """PID 1 is the entry point, then the server. Signals of the first three seconds were lost."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

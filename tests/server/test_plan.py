@@ -13,6 +13,7 @@ from server.hub import fetch
 from tests.layouts.directories import facts_of
 from tests.rights import forbidden
 from tests.server.hub.test_fetch import Shelf
+from tests.server.tables import each_of
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_vl import write_json
 
@@ -121,7 +122,7 @@ def test_a_cpus_cache_by_size_that_is_more_than_is_left_is_told_and_not_refused(
         assert last.startswith("N = 1 fits: serve has ") and last.endswith(told)
 
 
-@pytest.mark.parametrize(("words", "told"), [
+@each_of(("words", "told"), [
     (["--model", "/nowhere/at/all"], "--model: /nowhere/at/all is not a directory"),
     (["--tensor-parallel", "0"], "--tensor-parallel: 0 is outside 1 to 64"),
     (["--device-memory-gib", "much"], "--device-memory-gib: expected a number, got 'much'"),

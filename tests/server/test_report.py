@@ -12,6 +12,7 @@ from configs.version import version
 from server.report import describe
 from server.thread_limit import Threads
 from tests.server.doubles import card
+from tests.server.tables import each_of
 from tokenization.text.bpe import BPETokenizer
 
 LIMITS = [
@@ -63,7 +64,7 @@ def test_what_each_of_several_ranks_has_is_said(tokenizer: BPETokenizer) -> None
     assert "within 48 MiB (--embedding-mib / 2, for each rank keeps all of them)" in text
 
 
-@pytest.mark.parametrize("setting", LIMITS, ids=lambda setting: setting.name)
+@each_of("setting", LIMITS, ids=lambda setting: setting.name)
 def test_every_limit_is_printed_with_its_value(tokenizer: BPETokenizer, setting: Any) -> None:
     value = 7919 if setting.high > 7919 else 63
     text = said(tokenizer, ("image", "video", "audio"), setting.flag, str(value))

@@ -8,6 +8,7 @@ import pytest
 from server.metrics import Metrics
 from server.request_context import ModelTimings, RequestContext
 from tests.server.doubles import prepared, value_of
+from tests.server.tables import each_of
 
 
 def test_one_good_request() -> None:
@@ -57,7 +58,7 @@ def test_the_first_token_is_timed_from_the_first_byte_to_its_delivery() -> None:
     assert 5 <= value_of(metrics, "e2e_request_latency_seconds_sum") < 60
 
 
-@pytest.mark.parametrize("by_worker", [True, False])
+@each_of("by_worker", [True, False])
 def test_the_times_on_the_page_add_up_to_the_whole(by_worker: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 8.85 s of requests with pictures, 1.74 lay in no histogram."""
     metrics, now = Metrics("tiny", "1.2.3"), 100.0

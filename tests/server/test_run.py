@@ -16,6 +16,7 @@ from server.listening import listen
 from server.run import serve
 from shm import Owner
 from tests.server.doubles import card
+from tests.server.tables import each_of
 from tokenization.text.bpe import BPETokenizer
 
 
@@ -35,7 +36,7 @@ def test_nothing_is_taken_where_the_address_is_not_free(tokenizer: BPETokenizer,
     assert not (tmp_path / "shm").exists()
 
 
-@pytest.mark.parametrize(("has", "asked", "expected"), [(1 << 20, 1 << 30, 1 << 20), (1 << 30, 1 << 20, 1 << 20)])
+@each_of(("has", "asked", "expected"), [(1 << 20, 1 << 30, 1 << 20), (1 << 30, 1 << 20, 1 << 20)])
 def test_the_pool_is_cut_to_what_there_is_and_nothing_stays(
     tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str], has: int, asked: int, expected: int,
@@ -64,7 +65,7 @@ def test_the_pool_is_cut_to_what_there_is_and_nothing_stays(
     assert ("instead of --shm-mib" in capsys.readouterr().out) == (has < asked)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "warned"),
     [({}, False), ({"host": "0.0.0.0"}, True), ({"host": "0.0.0.0", "api_keys": (b"x" * 32,)}, False)],
 )
@@ -101,7 +102,7 @@ def test_a_server_that_others_reach_says_so_and_shows_them_no_path(
     assert urls[0].startswith("http://127.0.0.1:") and not (tmp_path / "url").exists()
 
 
-@pytest.mark.parametrize(("files", "disk"), [(64, None), (1 << 20, "ext4"), (1 << 20, None)])
+@each_of(("files", "disk"), [(64, None), (1 << 20, "ext4"), (1 << 20, None)])
 def test_what_the_machine_lacks_is_said_at_start(
     tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     files: int, disk: str | None,

@@ -6,13 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from configs.machine import usable_cores
 from server.thread_limit import Threads, choose_threads, threads_here
+from tests.server.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("asked", "workers", "cores", "quota", "found"),
     [
         (None, 2, 1, None, 1),

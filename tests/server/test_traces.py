@@ -19,6 +19,7 @@ from server.metrics import Metrics
 from server.request_context import ModelTimings, RequestContext
 from server.traces import Traces, traces_of
 from tests.server.doubles import prepared
+from tests.server.tables import each_of
 
 REPO = Path(__file__).resolve().parents[2]
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -123,7 +124,7 @@ def test_what_the_caller_does_not_keep_is_not_kept_and_probes_never_are(kept: Ke
     assert alone not in (None, TRACE) and spans_of(exporter)[1] == [], "it never became a request to the model"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("config", "said"),
     [
         (TraceConfig(), None),

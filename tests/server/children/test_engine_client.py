@@ -10,6 +10,7 @@ from server.children.engine_client import EngineDied, EngineFailed, Stream
 from shm import ChannelError
 from tests.server.doubles import ChannelDouble, Scene, until
 from tests.server.scenario import Play, generate
+from tests.server.tables import each_of
 
 
 def ask(scene: Scene, *names: str) -> "list[asyncio.Task[Stream]]":
@@ -57,7 +58,7 @@ def test_a_client_that_has_none_gets_a_place_however_many_others_have_some(play:
     play(scenario, seqs=2)
 
 
-@pytest.mark.parametrize("given", [False, True])
+@each_of("given", [False, True])
 def test_a_waiter_that_left_gives_its_place_to_the_next(play: Play, given: bool) -> None:
     """Also when it leaves after the place was given to it and before it could take it."""
 

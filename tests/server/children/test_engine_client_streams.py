@@ -19,6 +19,7 @@ from server.children.engine_client import EngineDied, Stream
 from server.children.liveness import SECONDS_PER_PAIR, SECONDS_PER_PATCH, SECONDS_PER_TOKEN
 from tests.server.doubles import STATS, Scene
 from tests.server.scenario import A, B, Play, generate
+from tests.server.tables import each_of
 
 
 def event(name: str, token_id: int = A, *, index: int = 0, last: bool = False) -> TokenEvent:
@@ -39,7 +40,7 @@ def test_what_came_before_the_end_is_read_before_it() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("last", [[0, 1], [0], []])
+@each_of("last", [[0, 1], [0], []])
 def test_only_who_leaves_before_the_last_answers_end_is_aborted(play: Play, last: list[int]) -> None:
     async def scenario(scene: Scene) -> None:
         stream = await scene.engine.submit(generate("a", n=2))

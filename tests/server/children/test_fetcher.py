@@ -13,6 +13,7 @@ from server.children.supervisor import CRASH_LOOP_STARTS
 from server.fetching.messages import CancelFetch, Fetch, FetchedPiece, FetchEnded, FetcherPulse, FetcherReady
 from server.metrics import Metrics
 from tests.server.doubles import ChildDouble, config_of, kill_in, told_in, until
+from tests.server.tables import each_of
 
 
 def start_fetcher(fetcher: Fetcher) -> None:
@@ -82,7 +83,7 @@ def test_pieces_and_the_last_word_reach_their_job() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("when", ["waits", "has its turn", "is fetched"])
+@each_of("when", ["waits", "has its turn", "is fetched"])
 def test_who_leaves_keeps_no_turn(when: str) -> None:
     async def scenario(fetcher: Fetcher) -> None:
         (first,) = await asyncio.gather(*ask(fetcher, "a/1"))

@@ -5,6 +5,7 @@ import pytest
 from server.children.workers import Worker, WorkerDied
 from tests.server.doubles import Scene, chat_of, prepared
 from tests.server.scenario import Play, begun
+from tests.server.tables import each_of
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat, Kind, Media, Turn
 from tokenization.messages import Encode, Measured, WorkerPulse
@@ -26,7 +27,7 @@ def sent(kind: Kind, size: int, *, use_audio: bool = False) -> Chat:
     return Chat(turns=(Turn(role="user", parts=(media,), plain=False),))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("chat", "seconds"),
     [
         (sent("video", 1000), 60.0),  # it was 240 s
@@ -73,7 +74,7 @@ def test_media_that_no_worker_opens_buy_no_time(play: Play) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize(("kind", "silent"), [("video", 0.0), ("image", 0.0), ("text", 0.0), ("video", 19.0)])
+@each_of(("kind", "silent"), [("video", 0.0), ("image", 0.0), ("text", 0.0), ("video", 19.0)])
 def test_a_job_that_gets_no_further_is_ended_though_its_worker_pulses(play: Play, kind: str, silent: float) -> None:
     """A call into a decoder that does not return lets the pulse go on; one that holds the lock does not."""
 

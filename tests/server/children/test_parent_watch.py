@@ -15,6 +15,7 @@ from configs.settings import REPO
 from server.children.parent_watch import watch_parent
 from server.children.supervisor import StartFailed
 from tests.e2e.running import PROGRAM, SMALL, children_of, command_line, is_gone, until
+from tests.server.tables import each_of
 
 SECONDS = 15.0  # in which a server is gone, and in 35 its memory
 PARENT = f"""
@@ -48,7 +49,7 @@ def start(root: Path, *flags: str) -> tuple["subprocess.Popen[str]", int]:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("moment", ["loading", "ready"])
+@each_of("moment", ["loading", "ready"])
 def test_a_server_ends_with_the_process_that_started_it(moment: str, tmp_path: Path) -> None:
     root = tmp_path / "shm"
     parent, server = start(root, "--url-file", str(tmp_path / "url"), "--workers", "1")
@@ -70,7 +71,7 @@ def test_a_server_ends_with_the_process_that_started_it(moment: str, tmp_path: P
             os.kill(server, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("prepared", "code"),
     [
         ("", -signal.SIGTERM),

@@ -21,6 +21,7 @@ from shm import AsyncChannel, channel_pair
 from tests.e2e.running import is_gone, stat_of
 from tests.e2e.running import until as wait_until
 from tests.server.doubles import until
+from tests.server.tables import each_of
 from tokenization.messages import FromWorker, WorkerReady
 
 # Stands where Python stands: writes down how it was started, says that it is ready, and ends when it is told to.
@@ -143,7 +144,7 @@ def test_a_child_stopped_in_its_first_moment_ends_with_its_server(tmp_path: Path
             os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("role", ["worker", "engine"])
+@each_of("role", ["worker", "engine"])
 def test_no_plugin_of_torch_loads_by_itself_and_a_worker_is_kept_from_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: ChildRole
 ) -> None:

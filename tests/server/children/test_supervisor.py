@@ -22,6 +22,7 @@ from shm import Owner
 from tests.server.children.supervised import BEGIN, GOOD, Supervised, eventually, keep
 from tests.server.doubles import Scene, config_of, until
 from tests.server.scenario import Play, generate
+from tests.server.tables import each_of
 from tokenization.messages import StartWorker, WorkerPulse, WorkerReady
 
 STUCK = """
@@ -107,7 +108,7 @@ def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
     assert keep(BEGIN + "sys.exit(3)", scenario) == ["started", "down", "lost"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("code", "end", "said"),
     [
         (1, "sys.exit(1)", "^a.json: no$"),
@@ -202,7 +203,7 @@ def test_delays_grow_to_a_bound() -> None:
     assert backoff(50) == backoff(500) == 5.0
 
 
-@pytest.mark.parametrize("role", ["engine", "worker"])
+@each_of("role", ["engine", "worker"])
 def test_the_third_start_in_a_row_may_still_succeed(play: Play, role: str) -> None:
     """Only starts that failed are counted: neither one that runs, nor the death of one that was ready."""
 

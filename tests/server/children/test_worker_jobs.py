@@ -9,6 +9,7 @@ from server.children.workers import WorkerDied
 from shm import ChannelError
 from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
 from tests.server.scenario import Play, begun
+from tests.server.tables import each_of
 from tokenization.messages import Prepare, PrepareFailed, WorkerPulse
 
 
@@ -68,7 +69,7 @@ def test_a_worker_that_is_started_again_has_been_busy_with_nothing(play: Play) -
     play(scenario)
 
 
-@pytest.mark.parametrize(("busy", "killed"), [(59.9, False), (60.1, True)])
+@each_of(("busy", "killed"), [(59.9, False), (60.1, True)])
 def test_whoever_waits_learns_whether_its_job_was_killed_for_its_time(play: Play, busy: float, killed: bool) -> None:
     async def scenario(scene: Scene) -> None:
         job = await begun(scene, "a", chat_of("image"))

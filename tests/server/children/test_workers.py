@@ -9,6 +9,7 @@ from server.children.liveness import DRAW_SECONDS
 from server.children.workers import WorkerDied, WorkerJob
 from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
 from tests.server.scenario import Play, begun
+from tests.server.tables import each_of
 from tokenization.chat.boxes import Box
 from tokenization.messages import (
     Cancel,
@@ -59,7 +60,7 @@ def test_each_worker_has_one_job_and_the_next_goes_to_who_came_first(play: Play)
     play(scenario, workers=2)
 
 
-@pytest.mark.parametrize("given", [False, True])
+@each_of("given", [False, True])
 def test_a_waiter_that_left_gives_its_worker_to_the_next(play: Play, given: bool) -> None:
     """Also when it leaves after the worker was given to it and before it could take it."""
 
@@ -165,7 +166,7 @@ def test_those_who_wait_are_told_when_no_worker_can_be_started(play: Play) -> No
 # ---- one job
 
 
-@pytest.mark.parametrize("moment", ["handed over", "measured", "leased"])
+@each_of("moment", ["handed over", "measured", "leased"])
 def test_a_job_that_nobody_wants_is_cancelled_at_once_wherever_it_is(play: Play, moment: str) -> None:
     """Once. The worker stays taken until it has let go."""
 

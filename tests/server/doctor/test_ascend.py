@@ -4,11 +4,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from server.doctor import ascend
 from server.doctor.machine import Machine
 from tests.server.doctor.trees import HOME, LINKED, PACKAGES, whole, with_variables, write
+from tests.server.tables import each_of
 
 DRIVER = "usr/local/Ascend/driver"
 
@@ -24,7 +23,7 @@ def test_a_whole_machine_has_no_fault(tmp_path: Path) -> None:
     assert found["versions"] == "torch_npu 2.10.0.post4, torch 2.10.0+cpu, CANN 9.1.0: a known row"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("gone", "check", "word"),
     [
         (f"{DRIVER}/version.info", "driver", "-v /usr/local/Ascend/driver/version.info:"),
@@ -43,7 +42,7 @@ def test_what_is_missing_is_one_fault_with_its_remedy(tmp_path: Path, gone: str,
     assert Path(gone).name.partition(".info")[0] in found or "ASCEND_OPP_PATH" in found or "libascend_hal" in found
 
 
-@pytest.mark.parametrize("version", ["25.5.0", "24.1.rc3"])
+@each_of("version", ["25.5.0", "24.1.rc3"])
 def test_an_old_driver_is_a_warning(tmp_path: Path, version: str) -> None:
     machine = whole(tmp_path)
     write(tmp_path, f"/{DRIVER}/version.info", f"Version={version}\n")
@@ -80,7 +79,7 @@ def test_a_cann_that_hides_its_version(tmp_path: Path) -> None:
     assert (verdict, check) == ("warn", "CANN") and "ascend_toolkit_install.info" in remedy
 
 
-@pytest.mark.parametrize(("text", "said"), [("", "is empty"), ("\n", "is empty"), ("package=1\n", "names no version")])
+@each_of(("text", "said"), [("", "is empty"), ("\n", "is empty"), ("package=1\n", "names no version")])
 def test_a_driver_that_hides_its_version(text: str, said: str, tmp_path: Path) -> None:
     machine = whole(tmp_path)
     write(tmp_path, f"/{DRIVER}/version.info", text)
@@ -105,7 +104,7 @@ def second(root: Path) -> str:
     return other
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "entry"),
     [("LD_LIBRARY_PATH", "lib64"), ("PYTHONPATH", "python/site-packages"), ("PATH", "compiler"),
      ("ASCEND_TOOLKIT_HOME", ""), ("TOOLCHAIN_HOME", "")],
@@ -148,7 +147,7 @@ def test_traces_of_an_npu(tmp_path: Path) -> None:
     assert not ascend.traces(replace(empty, package=lambda name: None))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("asked", "said"),
     [
         ("numpy (<2.0,>=1.19.2)", "te asks for numpy <2.0,>=1.19.2, here is 2.4.6"),
@@ -169,7 +168,7 @@ def test_packages_that_cann_asks_for(tmp_path: Path, asked: str, said: str) -> N
     assert rows == ([("warn", said)] if said else [])
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("folders", "soc", "verdict", "word"),
     [
         (["ascend910b/ops_nn"], "Ascend910B3", "ok", "of ascend910b"),

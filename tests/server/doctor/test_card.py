@@ -12,6 +12,7 @@ from model.device import _SERVED_NPUS
 from server.doctor import card
 from server.doctor.machine import Card
 from tests.server.doctor.trees import CARD, TWO_CARDS
+from tests.server.tables import each_of
 
 RUNTIME = """
 #include <stddef.h>
@@ -91,7 +92,7 @@ def test_no_runtime() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("answer", "verdicts", "word"),
     [
         (CARD, ["ok", "ok", "ok"], "61.0 of 64.0 GiB free"),
@@ -114,7 +115,7 @@ def spoiled(**changes: object) -> Card:
     return replace(TWO_CARDS, others=(replace(TWO_CARDS.others[0], **changes),))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("answer", "check", "verdict", "word"),
     [
         (TWO_CARDS, "cards", "ok", "2 of Ascend910B3, 60.0 GiB free or more"),
@@ -145,7 +146,7 @@ esac
 """
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fifth", "health"),
     [
         ("printf '\tHealth Status                  : OK\n'", "OK"),

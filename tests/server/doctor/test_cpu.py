@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from configs.serve import MIB, ModelConfig, ServeConfig
 from server.doctor import cpu
 from tests.server.doctor.trees import CONFIG, whole, write
+from tests.server.tables import each_of
 
 CGROUP = "sys/fs/cgroup"
 
@@ -59,7 +59,7 @@ def test_a_kernel_that_does_not_say(tmp_path: Path) -> None:
     assert memory.verdict == "skip"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("ranks", "npu", "verdict", "said"),
     [
         (2, False, "ok", "4; 1 of 3 threads for each of 2 ranks"),

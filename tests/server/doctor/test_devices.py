@@ -3,11 +3,10 @@
 import os
 from pathlib import Path
 
-import pytest
-
 from server.doctor import devices
 from server.doctor.machine import Machine
 from tests.server.doctor.trees import OURSELVES, status, whole, with_variables, write
+from tests.server.tables import each_of
 
 
 def faults(machine: Machine) -> list[tuple[str, str, str, str]]:
@@ -55,7 +54,7 @@ def test_another_group_owns_the_nodes(tmp_path: Path) -> None:
     assert f"--group-add {os.getgid()}," in remedy and f"supplementalGroups: [{os.getgid()}]" in remedy
 
 
-@pytest.mark.parametrize(("capabilities", "n"), [(0, 1), (1 << 1, 0)], ids=["root without any", "CAP_DAC_OVERRIDE"])
+@each_of(("capabilities", "n"), [(0, 1), (1 << 1, 0)], ids=["root without any", "CAP_DAC_OVERRIDE"])
 def test_root_opens_what_its_capabilities_let_it(tmp_path: Path, capabilities: int, n: int) -> None:
     machine = whole(tmp_path)
     write(tmp_path, "/proc/self/status", status(os.getgid() + 1, capabilities=capabilities))
@@ -72,7 +71,7 @@ def test_the_owner_itself_opens_its_node(tmp_path: Path) -> None:
     assert faults(machine) == []
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("asked", "verdict", "word"),
     [
         ("1", "ok", "ASCEND_RT_VISIBLE_DEVICES=1"),
@@ -89,7 +88,7 @@ def test_the_card_that_is_taken(tmp_path: Path, asked: str, verdict: str, word: 
     assert card.verdict == verdict and word in card.found and bool(card.remedy) == (verdict != "ok")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("asked", "wanted", "verdict", "word"),
     [
         (None, 4, "fail", "--tensor-parallel 4 takes as many cards, and a server sees 2"),

@@ -1,11 +1,10 @@
 """The four kinds of finding."""
 
-import pytest
-
 from server.doctor.finding import Finding, fail, ok, skip, warn
+from tests.server.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("made", "verdict", "remedy"),
     [
         (ok("a", "b"), "ok", ""),

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from configs.serve import ServeConfig
 from server.doctor.finding import Finding
 from server.doctor.hccl import findings
 from server.doctor.machine import Machine
 from tests.server.doctor.trees import CONFIG, refusing, status, whole, with_variables, write
+from tests.server.tables import each_of
 
 
 def found(machine: Machine, **settings: object) -> list[Finding]:
@@ -27,7 +27,7 @@ def test_a_whole_machine_has_no_fault(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "variables",
     [
         {"HCCL_CONNECT_TIMEOUT": "120", "HCCL_EXEC_TIMEOUT": "60", "HCCL_BUFFSIZE": "200"},
@@ -45,7 +45,7 @@ def test_what_does_no_harm(variables: dict[str, str], tmp_path: Path) -> None:
     assert {one.verdict for one in found(with_variables(whole(tmp_path), variables))} == {"ok"}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("variables", "verdict", "check", "said", "remedy"),
     [
         ({"HCCL_CONNECT_TIMEOUT": "60"}, "fail", "HCCL_CONNECT_TIMEOUT", "60: HCCL takes 120 to 7200", "Set HCCL_C"),
@@ -111,7 +111,7 @@ def test_a_list_of_addresses_that_is_there(tmp_path: Path) -> None:
     assert {one.verdict for one in found(machine)} == {"ok"}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("variables", "taken", "verdict", "said"),
     [
         ({}, ["0.0.0.0:60003"], "warn", "60003 of 60000 to 60015 cannot be had"),

@@ -4,13 +4,12 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from configs.serve import GIB, MIB
 from server.descriptors import OWN
 from server.doctor import limits
 from server.doctor.machine import DiskSpace, Machine
 from tests.server.doctor.trees import CONFIG, HOME, whole, with_variables, write
+from tests.server.tables import each_of
 
 LIMITS = "Max open files {} {} files\nMax locked memory {} 9 bytes\n"
 
@@ -75,7 +74,7 @@ def test_locked_memory_matters_beside_an_npu(tmp_path: Path) -> None:
     assert faults(machine, npu=False) == []
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("allowed", "variables", "dcmi", "verdict", "word"),
     [
         ("0-3", {}, False, "ok", "node0 alone"),

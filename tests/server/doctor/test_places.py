@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from server.doctor import places
 from server.doctor.machine import Machine
 from tests.server.doctor.trees import CONFIG, refusing, whole, with_variables
+from tests.server.tables import each_of
 
 HTTP = msgspec.structs.replace(CONFIG.http, url_file=Path("/run/pixelferry/url"))
 
@@ -28,7 +28,7 @@ def test_a_whole_machine_has_no_fault(tmp_path: Path) -> None:
     assert next(iter(places.findings(named, HTTP))).found == "/scratch"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("refused", "verdict", "check", "word"),
     [
         (["/tmp"], "warn", "temporary files", "they go to /var/tmp"),

@@ -2,15 +2,14 @@
 
 import re
 
-import pytest
-
 from configs.settings import REPO
 from server.doctor.variables import findings, told
+from tests.server.tables import each_of
 
 BOTH = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}
 
 
-@pytest.mark.parametrize(
+@each_of(
     "variables",
     [
         {},
@@ -23,7 +22,7 @@ def test_what_does_no_harm(variables: dict[str, str]) -> None:
     assert [(one.verdict, one.check) for one in findings(variables, graphs=True)] == [("ok", "variables")]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("variables", "verdict", "check", "remedy"),
     [
         ({"TASK_QUEUE_ENABLE": "2"}, "fail", "TASK_QUEUE_ENABLE", "Set TASK_QUEUE_ENABLE=1"),

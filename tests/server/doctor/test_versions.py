@@ -3,15 +3,14 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from server.doctor.versions import ROWS, judge
 from tests.npu.pairs import PAIRS
+from tests.server.tables import each_of
 
 REPO = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("torch", "torch_npu", "cann", "verdict", "word"),
     [
         ("2.10.0", "2.10.0.post4", "9.1.0", "ok", "a known row"),

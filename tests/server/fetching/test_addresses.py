@@ -3,9 +3,8 @@
 import ipaddress
 import random
 
-import pytest
-
 from server.fetching.addresses import AllowedNetworks
+from tests.server.tables import each_of
 
 # One address or two of each row of IANA's special-purpose registries (IPv4 and IPv6, 2026), and what is no unicast.
 FORBIDDEN = """
@@ -22,12 +21,12 @@ PUBLIC = "1.1.1.1 8.8.8.8 93.184.216.34 100.63.255.255 100.128.0.1 172.32.0.1 19
 2606:2800:220:1::34 2a00:1450::1 2001:200::1 2001:4860:4860::8888 2620:4f:8001::1 2400:cb00::1".split()
 
 
-@pytest.mark.parametrize("address", FORBIDDEN)
+@each_of("address", FORBIDDEN)
 def test_a_special_address_is_none_to_fetch_from(address: str) -> None:
     assert not AllowedNetworks(()).allow(ipaddress.ip_address(address))
 
 
-@pytest.mark.parametrize("address", PUBLIC)
+@each_of("address", PUBLIC)
 def test_a_public_address_is(address: str) -> None:
     assert AllowedNetworks(()).allow(ipaddress.ip_address(address))
 

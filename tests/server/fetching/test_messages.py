@@ -1,7 +1,5 @@
 """What server and fetcher say arrives as it was said."""
 
-import pytest
-
 from configs.fetch import FetchConfig
 from server.fetching.messages import (
     PIECE_BYTES,
@@ -14,9 +12,10 @@ from server.fetching.messages import (
     ToFetcher,
 )
 from shm import Channel, channel_pair
+from tests.server.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     "message",
     [
         StartFetcher(config=FetchConfig(domains=("a.test",), networks=("10.0.0.0/8",)), user_agent="pixelferry/1"),

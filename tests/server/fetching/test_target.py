@@ -4,6 +4,7 @@ import pytest
 
 from configs.fetch import MAX_URL
 from server.fetching.target import ForbiddenUrl, allowed_by, read_target
+from tests.server.tables import each_of
 
 EVERY = ("*",)
 SPELLINGS = {  # of 127.0.0.1, and of names that other readers would find there
@@ -24,13 +25,13 @@ SPELLINGS = {  # of 127.0.0.1, and of names that other readers would find there
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("url", SPELLINGS.values(), ids=SPELLINGS)
+@each_of("url", SPELLINGS.values(), ids=SPELLINGS)
 def test_what_can_be_read_in_two_ways_is_refused(url: str) -> None:
     with pytest.raises(ForbiddenUrl):
         read_target(url, EVERY)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("url", "host", "port", "path", "header"),
     [
         ("http://good.test/a.png?b=c#d", "good.test", 80, b"/a.png?b=c", b"good.test"),
@@ -50,7 +51,7 @@ def test_the_parts_of_a_url(url: str, host: str, port: int, path: bytes, header:
     assert header is None or target.host_header == header
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("domains", "host", "allowed"),
     [
         (["a.test"], "a.test", True),
@@ -70,7 +71,7 @@ def test_a_domain_is_a_host_or_all_below_it(domains: list[str], host: str, allow
     assert allowed_by(host, domains) == allowed
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("location", "host", "path"),
     [
         ("/b.png", "a.test", b"/b.png"),
@@ -85,9 +86,7 @@ def test_a_redirect_is_read_from_where_it_came(location: str, host: str, path: b
     assert (target.host, target.path, target.scheme) == (host, path, "https")
 
 
-@pytest.mark.parametrize(
-    "location", ["file:///etc/passwd", "ftp://a.test/", "gopher://a.test/", "//u@a.test/", "//@a.test/", "\\\\b"]
-)
+@each_of("location", ["file:///etc/passwd", "ftp://a.test/", "gopher://a.test/", "//u@a.test/", "//@a.test/", "\\\\b"])
 def test_a_redirect_is_checked_as_a_url_is(location: str) -> None:
     with pytest.raises(ForbiddenUrl):
         read_target(location, EVERY, read_target("https://a.test/", EVERY))

@@ -5,7 +5,6 @@ import re
 from typing import get_args
 
 import httpx
-import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -29,6 +28,7 @@ from server.requests.refusal import (
     unavailable,
 )
 from tests.server.http.exchanges import surrounded
+from tests.server.tables import each_of
 from tokenization.chat.errors import ChatError
 
 CLIENTS: list[tuple[Refusal, int, str]] = [
@@ -87,27 +87,25 @@ def test_every_kind_of_refusal_is_tried_here() -> None:
     assert {error.kind for error, _, _ in CLIENTS + OURS} == set(get_args(RefusalKind))
 
 
-@pytest.mark.parametrize(("error", "status", "kind"), CLIENTS)
+@each_of(("error", "status", "kind"), CLIENTS)
 def test_what_a_client_can_change_is_told_as_it_stands(error: Refusal, status: int, kind: str) -> None:
     body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
     assert (status_of(error), body_of(error, "mine")) == (status, {"error": body})
 
 
-@pytest.mark.parametrize(("error", "status", "kind"), OURS)
+@each_of(("error", "status", "kind"), OURS)
 def test_what_is_our_fault_is_told_with_the_id_of_the_request(error: Refusal, status: int, kind: str) -> None:
     body = {"message": "no (request mine)", "type": kind, "param": None, "code": error.code}
     assert (status_of(error), body_of(error, "mine")) == (status, {"error": body})
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(-1.0, "1"), (0.0, "1"), (0.2, "1"), (1.0, "1"), (1.01, "2"), (30, "30"), (59.5, "60")]
-)
+@each_of(("seconds", "said"), [(-1.0, "1"), (0.0, "1"), (0.2, "1"), (1.0, "1"), (1.01, "2"), (30, "30"), (59.5, "60")])
 def test_retry_after_is_whole_seconds_and_never_too_few(seconds: float, said: str) -> None:
     for error in (overloaded("no", "a", seconds), unavailable("no", "b", seconds)):
         assert headers_of(error) == {"retry-after": said}
 
 
-@pytest.mark.parametrize("error", [invalid_request("no"), not_found("no"), body_too_large(3), internal("no")])
+@each_of("error", [invalid_request("no"), not_found("no"), body_too_large(3), internal("no")])
 def test_what_will_not_pass_by_itself_names_no_time(error: Refusal) -> None:
     assert headers_of(error) == {}
 
@@ -148,16 +146,14 @@ def test_a_route_that_is_not_there_is_a_404_with_a_code() -> None:
     assert (answer.status_code, answer.json()) == (404, {"error": expected})
 
 
-@pytest.mark.parametrize("path", ["/v1/refusal", "/refusals", "/llm/refusal"])
+@each_of("path", ["/v1/refusal", "/refusals", "/llm/refusal"])
 def test_a_route_that_is_nearly_there_is_named(path: str) -> None:
     answer = ask("GET", path)
     assert answer.status_code == 404
     assert answer.json()["error"]["message"] == f"no route {path!r} here; did you mean '/refusal'?"
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/responses/resp_1", "/v1/embeddings", "/v1/audio/speech", "/v1/files/file-1/content"]
-)
+@each_of("path", ["/v1/responses/resp_1", "/v1/embeddings", "/v1/audio/speech", "/v1/files/file-1/content"])
 def test_a_route_of_openai_that_is_not_here_is_a_400(path: str) -> None:
     """After one 404 a LiteLLM proxy turned all chats to 429."""
     answer = ask("POST", path)
@@ -177,7 +173,7 @@ def test_a_method_that_a_route_does_not_take_is_a_405_with_a_code() -> None:
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("status", "message", "kind"),
     [(418, "a word", "invalid_request_error"), (502, r"a word \(request [0-9a-f]{24}\)", "server_error")],
 )

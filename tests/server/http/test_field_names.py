@@ -4,13 +4,14 @@ import pytest
 
 from server.http.field_names import FieldNames
 from server.requests.refusal import Refusal, invalid_request
+from tests.server.tables import each_of
 from tokenization.chat.errors import ChatError
 
 NAMES = FieldNames(known={"messages": "input", "messages[0].content": "instructions", "messages[1]": "input[0]",
                           "max_tokens": "max_output_tokens"})  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("path", "name"),
     [
         ("messages", "input"), ("messages[0].content", "instructions"),
@@ -22,7 +23,7 @@ def test_the_longest_known_path_is_replaced(path: str, name: str) -> None:
     assert NAMES.of(path) == name
 
 
-@pytest.mark.parametrize("kind", [ChatError, invalid_request])
+@each_of("kind", [ChatError, invalid_request])
 def test_an_error_is_told_by_its_clients_names(kind: type[ChatError]) -> None:
     """In its message where it begins with the path, and where it names a field that no word looks like."""
     for message, param, told, name in (

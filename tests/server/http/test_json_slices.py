@@ -5,8 +5,6 @@ import gc
 import json
 from typing import Any
 
-import pytest
-
 from model.engine.messages import Token
 from server.http.responses import SLICE, LazyList, encoded, model_response, written
 from server.http.routes.chat_completions import CompletionSerializer
@@ -15,12 +13,13 @@ from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tests.hostile.loop_block import own_loop
 from tests.server.doubles import card, chat_of, prepared
+from tests.server.tables import each_of
 from tokenization.text.bpe import BPETokenizer
 
 N, TOKENS, TOP = 8, 1000, 20
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "plain"),
     [
         ({}, {}),

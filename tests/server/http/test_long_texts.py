@@ -13,6 +13,7 @@ import pytest
 from server.http import long_texts
 from server.http.long_texts import LARGE, LESS_LONG, MOST_REST, from_json
 from server.requests.refusal import Refusal
+from tests.server.tables import each_of
 
 # Whole characters and torn ones: escapes, surrogate pairs and halves of them, UTF-8 and what is none.
 WHOLE = [b"a", b"\\\\", b'\\"', b"\\n", b"\\u0041", b"\\ud83d\\ude00", b"\\/", "é漢😀".encode(), b"A" * 24]
@@ -33,7 +34,7 @@ def outcome(read: Callable[[], Any]) -> Any:
         return ValueError
 
 
-@pytest.mark.parametrize("atoms", [WHOLE, WHOLE[1:7], WHOLE + TORN, WHOLE[1:7] + TORN[5:6]])
+@each_of("atoms", [WHOLE, WHOLE[1:7], WHOLE + TORN, WHOLE[1:7] + TORN[5:6]])
 def test_any_body_is_read_as_the_parser_reads_it(atoms: list[bytes], small_slices: None) -> None:
     draw = random.Random(20261122)
     refused = 0
@@ -78,7 +79,7 @@ def test_memory_is_the_text_twice_at_most() -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("unit", [b"9" * 640, b'"' + b"\\u00e9" * 600 + b'"', b"1", b'""'], ids=len)
+@each_of("unit", [b"9" * 640, b'"' + b"\\u00e9" * 600 + b'"', b"1", b'""'], ids=len)
 def test_what_is_no_long_text_is_bounded(unit: bytes) -> None:
     """Or one call would hold the interpreter for a third of a second."""
     n = MOST_REST // (len(unit) + 1) - 2

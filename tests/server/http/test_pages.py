@@ -13,6 +13,7 @@ from server.http.middleware.keys import ApiKeys, digest_of
 from server.http.pages import FILES, NAMES, PATHS
 from server.metrics import Metrics
 from tests.server.http.exchanges import behind_guard, bodies
+from tests.server.tables import each_of
 
 CODE = {".html", ".css", ".js"}
 
@@ -25,7 +26,7 @@ def client(**options: object) -> httpx.AsyncClient:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("path", sorted(PATHS))
+@each_of("path", sorted(PATHS))
 async def test_a_file_is_open_and_lets_nothing_else_in(path: str) -> None:
     keys = ApiKeys((digest_of("sk-geheim"),), None)
     async with client(keys=keys) as http:
@@ -82,7 +83,7 @@ def test_sizes() -> None:
     assert sum(size for path, size in sizes.items() if path.parent.name == "samples") <= 150_000
 
 
-@pytest.mark.parametrize("path", [path for path in FILES.iterdir() if path.suffix in CODE], ids=lambda path: path.name)
+@each_of("path", [path for path in FILES.iterdir() if path.suffix in CODE], ids=lambda path: path.name)
 def test_nothing_is_run_from_text_and_nothing_is_fetched_from_outside(path: Path) -> None:
     text = path.read_text()
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|\son\w+=", text)

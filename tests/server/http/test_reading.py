@@ -27,6 +27,7 @@ from server.http.reading import (
 from server.http.routes.chat_completions import read_openai
 from server.http.routes.completions import read_completions
 from server.requests.refusal import Refusal
+from tests.server.tables import each_of
 
 NO_END = Counts(1 << 40, 1 << 40)
 MOST = most_counts(32768)
@@ -52,7 +53,7 @@ def anything(rng: random.Random, depth: int) -> Any:
     return {f"{anything(rng, 0)}{i}": anything(rng, depth - 1) for i in range(size)}
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 20])
+@each_of("size", [1, 2, 3, 7, 1 << 20])
 def test_texts_count_nothing_wherever_the_slices_are_cut(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SLICE", size)
     rng = random.Random(7)
@@ -64,7 +65,7 @@ def test_texts_count_nothing_wherever_the_slices_are_cut(size: int, monkeypatch:
         assert counted(value).within(loose)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "raw",
     [
         b'{"history":[' + b'{"inputs":[{"text":""}],"text":""},' * 40_000 + b"{}]}",
@@ -79,7 +80,7 @@ def test_a_body_of_too_many_values_is_refused(raw: bytes) -> None:
     assert (caught.value.kind, caught.value.code) == ("invalid_request", "too_many_values")
 
 
-@pytest.mark.parametrize(
+@each_of(
     "value",
     [
         [{"type": "text", "text": "x"}] * 32768,  # a token each
@@ -92,7 +93,7 @@ def test_what_fits_into_a_model_is_taken(value: Any) -> None:
     check_counts(json.dumps(value).encode(), MOST)
 
 
-@pytest.mark.parametrize("before", [0, reading.SLICE - 1, reading.SLICE, 3 * reading.SLICE])
+@each_of("before", [0, reading.SLICE - 1, reading.SLICE, 3 * reading.SLICE])
 def test_a_number_has_so_many_digits(before: int) -> None:
     """16 MB of whole numbers of 4,300 digits held the interpreter for a third of a second; a text may have as many."""
     text = b'"' + b"1" * before + b'",' + b" " * reading.MOST_SHORT
@@ -111,7 +112,7 @@ def test_pieces_are_let_go_of_as_they_are_joined() -> None:
     assert joined(pieces) == b"abcdef" and pieces == []
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("raw", "beside"),
     [
         (b'{"text":"x"}', False),
@@ -163,7 +164,7 @@ def test_a_body_whose_client_has_left_is_not_read() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("body", "least", "most"),
     [
         ({"prompt": "x" * 200_000}, 200_000, 203_000),

@@ -14,6 +14,7 @@ from server.request_context import RequestContext
 from server.requests.answer import Delta, Emit
 from server.requests.refusal import Refusal, invalid_request
 from tests.server.doubles import prepared
+from tests.server.tables import each_of
 from tokenization.text.bpe import BPETokenizer
 
 Run = Callable[[Emit], Awaitable[None]]
@@ -62,7 +63,7 @@ def test_an_error_before_the_first_event_is_an_ordinary_answer(tokenizer: BPETok
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("error", [invalid_request("no"), RuntimeError("internal detail")])
+@each_of("error", [invalid_request("no"), RuntimeError("internal detail")])
 def test_an_error_between_events_is_one_event_and_the_end(tokenizer: BPETokenizer, error: Exception) -> None:
     async def scenario() -> None:
         async def run(emit: Emit) -> None:

@@ -13,6 +13,7 @@ from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import native, openai, read_native, read_openai, read_tokenize, refusal
+from tests.server.tables import each_of
 from tokenization.chat.errors import ChatError
 
 
@@ -29,7 +30,7 @@ def test_the_first_complaint_does_not_repeat_the_value() -> None:
     assert "secret" not in caught.value.message and caught.value.param == "temperature"
 
 
-@pytest.mark.parametrize("raw", [b"null", b'"x"', b"3"])
+@each_of("raw", [b"null", b'"x"', b"3"])
 def test_what_is_no_json_object_is_told_what_its_route_takes(raw: bytes) -> None:
     assert invalid(read_openai, raw) == "the body must be a JSON object"
     for read in (read_native, read_tokenize):
@@ -49,27 +50,27 @@ def test_a_body_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert seen.pop() == raw and not seen
 
 
-@pytest.mark.parametrize("dialect", [native, openai])
+@each_of("dialect", [native, openai])
 def test_a_model_is_a_string_in_either_dialect(dialect: Callable[..., bytes]) -> None:
     with pytest.raises(Refusal) as caught:
         read_tokenize(dialect(model=3))
     assert (caught.value.message, caught.value.param) == ("model: must be a string", "model")
 
 
-@pytest.mark.parametrize("raw", [b"{", b'{"a": NaN}', b'{"a": -Infinity}'])
+@each_of("raw", [b"{", b'{"a": NaN}', b'{"a": -Infinity}'])
 def test_what_is_no_json_is_told_alike_on_every_route(raw: bytes) -> None:
     messages = {invalid(read, raw) for read in (read_openai, read_native, read_tokenize)}
     assert len(messages) == 1 and messages.pop().count("JSON") == 1
 
 
-@pytest.mark.parametrize("name", ["temperature", "foo"])
+@each_of("name", ["temperature", "foo"])
 def test_no_number_stands_in_a_field_that_is_ignored_either(name: str) -> None:
     with pytest.raises(Refusal) as caught:
         read_openai(openai(**{name: float("nan")}))
     assert caught.value.code == "invalid_json"
 
 
-@pytest.mark.parametrize(("name", "value"), [("stop", 3), ("response_format", "x"), ("logit_bias", 3)])
+@each_of(("name", "value"), [("stop", 3), ("response_format", "x"), ("logit_bias", 3)])
 def test_a_complaint_of_ours_is_told_in_our_words(name: str, value: Any) -> None:
     with pytest.raises(Refusal) as caught:
         read_openai(openai(**{name: value}))
@@ -86,7 +87,7 @@ PYDANTIC = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", [*(CompletionBody.model_fields | SamplingRequest.model_fields), "zz"])
+@each_of("name", [*(CompletionBody.model_fields | SamplingRequest.model_fields), "zz"])
 def test_no_words_of_pydantic_reach_a_client(name: str) -> None:
     for value in ANYTHING:
         for read, raw in (
@@ -105,7 +106,7 @@ def test_no_words_of_pydantic_reach_a_client(name: str) -> None:
                 pass  # ours from the first word
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "message"),
     [
         ({"n": 1.5}, "n: must be a whole number"),
@@ -131,7 +132,7 @@ def test_what_is_missing_is_told_in_our_words() -> None:
     assert refusal(read_openai, b"{}").message == "messages: is missing"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("biases", "message"),
     [
         ({"a": 1, "-1": 1, "3": 1}, "a key must be a token id, 0 or more: not 'a', '-1'"),
@@ -145,12 +146,12 @@ def test_a_complaint_about_biases_names_the_keys(biases: dict[str, Any], message
     assert refusal(read_openai, openai(logit_bias=biases)).message == f"logit_bias: {message}"
 
 
-@pytest.mark.parametrize("kind", ["application/json", "APPLICATION/json", "application/json; charset=utf-8"])
+@each_of("kind", ["application/json", "APPLICATION/json", "application/json; charset=utf-8"])
 def test_json_is_declared(kind: str) -> None:
     require_json(kind)
 
 
-@pytest.mark.parametrize("kind", [None, "", "text/plain", "text/json", "application/x-www-form-urlencoded", "x" * 999])
+@each_of("kind", [None, "", "text/plain", "text/json", "application/x-www-form-urlencoded", "x" * 999])
 def test_what_is_not_declared_as_json_is_refused(kind: str | None) -> None:
     with pytest.raises(Refusal) as caught:
         require_json(kind)

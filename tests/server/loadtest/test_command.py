@@ -15,6 +15,7 @@ from server.loadtest.command import FAILED, GOOD, INTERRUPTED, USAGE, loadtest
 from server.loadtest.results.result import write_json
 from tests.server.loadtest.examples import drawn, result_of
 from tests.server.loadtest.fixed_delays import Delays, Endpoint, in_a_thread
+from tests.server.tables import each_of
 
 Captured = pytest.CaptureFixture[str]
 
@@ -41,7 +42,7 @@ def test_a_run_prints_and_writes_what_was_asked_for(url: str, tmp_path: Path, ca
     assert len(files[1].read_text().splitlines()) == 5 and files[2].read_text().startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("flags", "code"),
     [
         (["--require", "ttft.p99<=1us"], USAGE),
@@ -54,7 +55,7 @@ def test_the_exit_code_follows_the_requirements(url: str, flags: list[str], code
     assert ("FAILED: missed in 4 streams: ttft.p50<=1ms" in capsys.readouterr().out) == (code == FAILED)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("flags", "code", "said"),
     [
         (["--url", "http://127.0.0.1:1"], FAILED, "error: no server at 127.0.0.1:1"),

@@ -17,11 +17,12 @@ from server.loadtest.command import ERRORS, FAILED, GOOD, INTERRUPTED, USAGE, VA
 from server.loadtest.results.result import write_json
 from server.loadtest.traffic.generated import photo
 from tests.server.loadtest.fixed_delays import Delays, in_a_thread
+from tests.server.tables import each_of
 
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("flags", "code", "said"),
     [
         ([], ERRORS, "more than 0.01 of the requests failed"),
@@ -45,7 +46,7 @@ def test_the_codes_are_told_apart_and_named(capsys: Captured) -> None:
     assert f"{ERRORS} more than --most-errors" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("answers", [0, 30])
+@each_of("answers", [0, 30])
 def test_a_server_that_is_gone_has_a_code_of_its_own(answers: int, capsys: Captured, tmp_path: Path) -> None:
     """Also where its requests failed and a requirement is missed; answers: before it goes, of 40."""
     with in_a_thread(Delays(first=0.002, between=0.0, gone_after=answers)) as endpoint:
@@ -84,7 +85,7 @@ def test_ctrl_c_in_the_warm_up_ends_it(capsys: Captured) -> None:
     assert "note: the run was interrupted" in capsys.readouterr().out and len(delays.seen) <= 4
 
 
-@pytest.mark.parametrize(("seen", "answered"), [(2, None), (8, 6)], ids=["before the steps", "behind them"])
+@each_of(("seen", "answered"), [(2, None), (8, 6)], ids=["before the steps", "behind them"])
 def test_ctrl_c_while_a_server_is_waited_for_ends_the_waiting(
     seen: int, answered: int | None, capsys: Captured, tmp_path: Path
 ) -> None:
@@ -105,8 +106,8 @@ class Destroyed:
         signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "behind"])
+@each_of("number", [signal.SIGINT, signal.SIGTERM])
+@each_of("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "behind"])
 def test_ctrl_c_while_requests_are_made_is_a_line(
     handler: Any, number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -180,7 +181,7 @@ def test_ctrl_c_while_files_are_written_lets_them_be_whole(tmp_path: Path, monke
     assert code == GOOD and later < 5 and json.loads(path.read_text())["steps"], "all was measured by then"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@each_of("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_it_at_once(number: signal.Signals, tmp_path: Path) -> None:
     """While a server that is busy for ever is waited for, behind the interrupted requests."""
     delays = Delays(first=60, busy_after=1)

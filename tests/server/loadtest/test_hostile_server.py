@@ -14,6 +14,7 @@ from server.loadtest.results.result import RunResult
 from server.loadtest.results.table import result_text
 from server.loadtest.run import LoadTest
 from server.loadtest.wire.connection import MOST_BODY
+from tests.server.tables import each_of
 
 PIECE = b"a" * 60_000
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -126,7 +127,7 @@ def reported(result: RunResult) -> list[str]:
     return [error for error, n in step.summary.errors.items() for _ in range(n)]
 
 
-@pytest.mark.parametrize("name", ENDLESS)
+@each_of("name", ENDLESS)
 def test_what_has_no_end_is_cut(name: str) -> None:
     pieces, said = ENDLESS[name]
     hostile = Hostile(pieces)
@@ -134,7 +135,7 @@ def test_what_has_no_end_is_cut(name: str) -> None:
     assert hostile.most < MOST_BODY + (8 << 20), "what the sockets hold comes on top"
 
 
-@pytest.mark.parametrize("name", ABSURD)
+@each_of("name", ABSURD)
 def test_what_is_absurd_is_that_requests_failure(name: str) -> None:
     pieces, said = ABSURD[name]
     errors = reported(run(Hostile(pieces)))
@@ -146,7 +147,7 @@ def test_a_drip_ends_with_the_requests_time() -> None:
     assert reported(run(Hostile(drip, pause=0.01), "--timeout", "300ms")) == ["timeout"] * 3
 
 
-@pytest.mark.parametrize("piece", [PIECE, b"a{\n" * 20_000, b"a 1e308\n" * 8_000], ids=["one line", "braces", "values"])
+@each_of("piece", [PIECE, b"a{\n" * 20_000, b"a 1e308\n" * 8_000], ids=["one line", "braces", "values"])
 def test_pages_without_an_end_are_no_pages(piece: bytes) -> None:
     metrics = Endless([OK + b"\r\n"], piece)
     hostile = Hostile(streamed(SAID), {"/metrics": metrics})
@@ -167,6 +168,6 @@ def test_a_list_of_models_without_an_end_is_one_sentence() -> None:
     assert hostile.most < MOST_PAGE + (8 << 20)
 
 
-@pytest.mark.parametrize("data", [b"[" * 100_000, b'{"data": [{"id": "%s"}]}' % (b"x" * 10**6), b'{"data": {}}'])
+@each_of("data", [b"[" * 100_000, b'{"data": [{"id": "%s"}]}' % (b"x" * 10**6), b'{"data": {}}'])
 def test_a_list_of_models_that_is_none_names_none(data: bytes) -> None:
     assert run(Hostile(streamed(SAID), {"/v1/models": [whole(data)]})).model is None

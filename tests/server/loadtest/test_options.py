@@ -9,6 +9,7 @@ import pytest
 
 from server.loadtest import options as values
 from server.loadtest.options import read_options
+from tests.server.tables import each_of
 
 Captured = pytest.CaptureFixture[str]
 
@@ -44,7 +45,7 @@ def test_no_key_stands_in_what_is_written() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("args", "said"),
     [
         (["--rate", "1", "--concurrency", "2"], "only one of them"),
@@ -79,7 +80,7 @@ def test_help_names_every_group(capsys: Captured) -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("30", 30), ("1.5s", 1.5), ("5m", 300), ("1h", 3600)])
+@each_of(("text", "seconds"), [("500ms", 0.5), ("30", 30), ("1.5s", 1.5), ("5m", 300), ("1h", 3600)])
 def test_times(text: str, seconds: float) -> None:
     assert values.duration(text) == seconds
 
@@ -102,7 +103,7 @@ def test_the_others() -> None:
     assert values.json_object('{"top_k": 3}') == {"top_k": 3}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("read", "text"),
     [
         (values.duration, "fast"), (values.duration, "-1s"), (values.size, "720p"), (values.size, "4x4"),

@@ -6,6 +6,7 @@ from server.loadtest.options import read_options
 from server.loadtest.plans import plans_of
 from tests.server.loadtest.fixed_delays import Delays
 from tests.server.loadtest.test_run import run
+from tests.server.tables import each_of
 
 
 def test_a_bound_on_requests_in_flight_hides_no_queue() -> None:
@@ -25,13 +26,13 @@ def test_what_a_bound_holds_back_to_the_end_is_told_and_keeps_nothing() -> None:
     assert summary.errors == {"never sent": 9, "unfinished": 1} and summary.good_share == 0
 
 
-@pytest.mark.parametrize("objective", ["tpot=10s", "ttft=10s", "itl=10s", "queue=10s"])
+@each_of("objective", ["tpot=10s", "ttft=10s", "itl=10s", "queue=10s"])
 def test_what_was_not_measured_is_not_kept(objective: str) -> None:
     summary = run(Delays(first=0.001), "--requests", "4", "--no-stream", "--slo", objective).steps[0].summary
     assert (summary.answered, summary.good_share, summary.goodput) == (4, 0, 0)
 
 
-@pytest.mark.parametrize("load", [("--rate", "20", "--arrivals", "constant"), ("--concurrency", "4")])
+@each_of("load", [("--rate", "20", "--arrivals", "constant"), ("--concurrency", "4")])
 def test_one_that_hangs_changes_no_rate_and_is_named(load: tuple[str, ...]) -> None:
     """Its two seconds would have made 40 requests of one second 13 a second."""
     flags = ("--requests", "40", "--warmup", "0", "--max-tokens", "1", "--timeout", "2s")
@@ -60,7 +61,7 @@ def test_what_a_server_drops_is_told_and_not_sent_again() -> None:
     assert summary.errors == {"connection closed": 4} and len(delays.seen) == 20
 
 
-@pytest.mark.parametrize(
+@each_of(
     "load",
     [
         ("--rate", "4", "--ramp", "10s", "--requests", "15"), ("--rate", "4", "--ramp", "10s", "--seconds", "8s"),

@@ -9,6 +9,7 @@ import pytest
 
 from server.loadtest.options import read_options
 from server.loadtest.plans import AHEAD, Arrival, arrivals, begun, plans_of, read_trace, time_of, unit_arrivals
+from tests.server.tables import each_of
 
 N = 20_000
 
@@ -60,7 +61,7 @@ def test_a_list_is_sent_in_its_order(tmp_path: Path) -> None:
     assert [(ask.prompt, ask.max_tokens) for ask in plan.drawn] == [("one", 5), ("two", 5), ("one", 5)]
 
 
-@pytest.mark.parametrize("seed", ["0", "1"])
+@each_of("seed", ["0", "1"])
 def test_a_seed_gives_the_same_plan(seed: str) -> None:
     (first,), (again,) = (plans_of(read_options(["--rate", "5", "--requests", "9", "--seed", seed])) for _ in range(2))
     assert first.dues == again.dues and [ask.prompt for ask in first.drawn] == [ask.prompt for ask in again.drawn]
@@ -98,14 +99,14 @@ def test_counts_of_a_poisson_process_vary_as_much_as_their_mean() -> None:
     assert counts.var() / counts.mean() == pytest.approx(1, abs=0.2)
 
 
-@pytest.mark.parametrize("burstiness", [0.25, 1.0, 4.0])
+@each_of("burstiness", [0.25, 1.0, 4.0])
 def test_the_burstiness_of_gamma_is_its_squared_variation(burstiness: float) -> None:
     found = intervals("gamma", burstiness)
     assert found.mean() == pytest.approx(0.2, rel=0.04)
     assert found.var() / found.mean() ** 2 == pytest.approx(burstiness, rel=0.08)
 
 
-@pytest.mark.parametrize("process", ["constant", "poisson", "gamma"])
+@each_of("process", ["constant", "poisson", "gamma"])
 def test_a_seed_gives_the_same_times_again(process: str) -> None:
     first, again, other = (
         list(itertools.islice(unit_arrivals(process, 2.0, random.Random(seed)), 20)) for seed in (3, 3, 4)
@@ -123,7 +124,7 @@ def test_a_rising_rate_sends_the_area_below_its_line() -> None:
     assert np.diff(found[found > 20]) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize(("rate", "ramp"), [(8, 5), (3, 0), (0.5, 60)])
+@each_of(("rate", "ramp"), [(8, 5), (3, 0), (0.5, 60)])
 def test_the_time_of_an_expected_count_turns_the_integral_round(rate: float, ramp: float) -> None:
     for expected in (0.0, 1.0, 7.5, 30.0):
         at = time_of(expected, rate, ramp)
@@ -138,7 +139,7 @@ def test_a_process_ends_by_count_or_by_time() -> None:
     assert max(arrived(*constant, "1000", "--seconds", "2", rate=10)) < 2
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "expected"),
     [
         ("0.5\n1.5\n1\n", [Arrival(0.0), Arrival(0.5), Arrival(1.0)]),
@@ -158,7 +159,7 @@ def test_traces_are_read(text: str, expected: list[Arrival], tmp_path: Path) -> 
     assert [line.at for line in read_trace(path, speed=2.0)] == [line.at / 2 for line in expected]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "said"),
     [
         ("", "no request"),

@@ -13,6 +13,7 @@ from server.loadtest.results.result import RunResult
 from server.loadtest.run import LoadTest
 from tests.server.loadtest.examples import IDLE
 from tests.server.loadtest.fixed_delays import Delays, running
+from tests.server.tables import each_of
 
 FAST: dict[str, Any] = {"first": 0.002, "between": 0.001}
 
@@ -68,7 +69,7 @@ def test_a_sweep_has_a_step_for_each_load() -> None:
     assert result.knee is not None and result.knee.label == "2 streams"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("leak", "name"),
     [('shm_bytes{state="leased"}', "leased shared memory, bytes"), ("process_open_fds", "open descriptors")],
 )
@@ -125,7 +126,7 @@ def test_an_interrupted_run_keeps_what_it_has() -> None:
     assert any("interrupted" in note for note in result.notes)
 
 
-@pytest.mark.parametrize("load", [("--concurrency", "2"), ("--rate", "50")])
+@each_of("load", [("--concurrency", "2"), ("--rate", "50")])
 def test_an_interruption_waits_for_no_answer(load: tuple[str, ...]) -> None:
     result = run(Delays(first=60), "--requests", "9", "--warmup", "0", *load, interrupt_after=2)
     (step,) = result.steps

@@ -19,6 +19,7 @@ from tests.server.doubles import Scene
 from tests.server.http.exchanges import behind_guard, bodies, exchange
 from tests.server.http.exchanges import surrounded as behind_middleware
 from tests.server.scenario import Play
+from tests.server.tables import each_of
 
 Caplog = pytest.LogCaptureFixture
 
@@ -63,7 +64,7 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "url", "body", "line", "error"), ANSWERS)
+@each_of(("method", "url", "body", "line", "error"), ANSWERS)
 def test_each_answer_has_its_line_and_its_count(
     method: str, url: str, body: bytes, line: str, error: str | None, play: Play, caplog: Caplog
 ) -> None:
@@ -116,7 +117,7 @@ def test_probes_are_counted_and_leave_a_line_only_with_an_error(play: Play, capl
     play(scenario)
 
 
-@pytest.mark.parametrize("state", ["loading", "stopping"])
+@each_of("state", ["loading", "stopping"])
 def test_a_probe_that_hears_of_a_start_or_an_end_leaves_no_line_and_a_request_does(
     state: str, play: Play, caplog: Caplog
 ) -> None:
@@ -180,7 +181,7 @@ def test_times_and_tokens_of_an_answer(caplog: Caplog) -> None:
     assert (fields["prompt_tokens"], fields["generation_tokens"]) == (12, 3) and "ended" not in fields
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("messages", "code", "line"),
     [
         ((START, PIECE, END), "stopping", "ERROR POST /x 200 stopping None"),
@@ -212,7 +213,7 @@ def test_an_answer_of_a_defect(caplog: Caplog) -> None:
     assert (level, message, fields["error"]) == ("ERROR", "POST /x 500", "internal")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("path", "shown"),
     [
         ("/v1/embeddings", "/v1/embeddings"),
@@ -228,7 +229,7 @@ def test_a_path_is_shown_as_far_as_it_looks_like_one(path: str, shown: str) -> N
     assert plain_path(path) == shown
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("client", "shown"),
     [
         (("127.0.0.1", 80), "127.0.0.1:80"),

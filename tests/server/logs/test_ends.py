@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from server.http.app import create_app
 from server.metrics import FAULTS, FINISHED, REFUSALS
@@ -15,6 +14,7 @@ from tests.deploy.shipped import alerts
 from tests.server.doubles import Scene, until, value_of
 from tests.server.http.exchanges import behind_guard, bodies
 from tests.server.scenario import A, Play, generating
+from tests.server.tables import each_of
 
 REPO = Path(__file__).resolve().parents[3]
 CODE_AT = {  # of the arguments of whoever makes an error: which is its code
@@ -24,7 +24,7 @@ CODE_AT = {  # of the arguments of whoever makes an error: which is its code
 NOT_OF_REQUESTS = {"head_timeout", "engine_stuck"}  # of a connection without a request, and of probes
 
 
-@pytest.mark.parametrize("ends", ["stop", "length", "engine_died", "cut_off", "model_not_found"])
+@each_of("ends", ["stop", "length", "engine_died", "cut_off", "model_not_found"])
 def test_each_end_is_counted_once(ends: str, play: Play) -> None:
     """A stream whose engine died counted as a 200 and as nothing else."""
 

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from server.logs.load_progress import GIB, LoadProgress
+from tests.server.tables import each_of
 
 
 class Terminal(io.StringIO):
@@ -33,6 +34,6 @@ def test_a_log_has_a_line_every_ten_seconds(caplog: pytest.LogCaptureFixture) ->
     assert [record.getMessage().split(":")[1].split("%")[0].strip() for record in caplog.records] == ["25", "75", "100"]
 
 
-@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+@each_of("stream", [Terminal(), io.StringIO()])
 def test_what_loads_fast_says_nothing(stream: io.StringIO, caplog: pytest.LogCaptureFixture) -> None:
     assert told(stream, [0.1, 0.2, 1.0, 1.9]) == "" and caplog.records == []

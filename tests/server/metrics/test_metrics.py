@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from model.engine.messages import EngineStats, StepDone
 from server.metrics import PREFIX, Metrics
@@ -13,6 +12,7 @@ from server.report import describe_engine, pool_note, size
 from server.request_context import ModelTimings, RequestContext
 from shm import PoolStats
 from tests.server.doubles import STATS, value_of
+from tests.server.tables import each_of
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -39,7 +39,7 @@ def test_what_takes_minutes_has_a_bucket_and_vllms_edges_stay() -> None:
         assert edges[-1] == last, name
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("field", "name"),
     [
         ("preemptions", "num_preemptions_total"),

@@ -11,6 +11,7 @@ from server.requests.checks import FEWEST_PIECES, MOST_MEDIA, check_chat, room_f
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from tests.server.doubles import card, chat_of
+from tests.server.tables import each_of
 from tokenization.chat.parts import Chat, Media, Prompt, RawPrompt, Text, ToolCall, Turn
 from tokenization.text.bpe import BPETokenizer
 
@@ -46,7 +47,7 @@ def refused(check: Check, chat: Prompt, max_model_len: int = 16) -> Refusal:
     return caught.value
 
 
-@pytest.mark.parametrize(
+@each_of(
     "turns",
     [
         (turn(),) * (FEWEST_PIECES + 1),

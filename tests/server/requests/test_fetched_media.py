@@ -16,6 +16,7 @@ from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from tests.server.children.test_fetcher import start_fetcher
 from tests.server.doubles import config_of, kill_in, told_in, until
+from tests.server.tables import each_of
 from tokenization.chat.parts import FORBIDDEN_URL, Chat, Fetched, Media, RawPrompt, Text, Turn
 
 DATA = "data:image/png;base64,AAAA"
@@ -98,7 +99,7 @@ def test_each_url_is_fetched_once_and_stands_in_its_place() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("chat", [RawPrompt(text="http://a.test/"), Chat(turns=())])
+@each_of("chat", [RawPrompt(text="http://a.test/"), Chat(turns=())])
 def test_what_names_no_url_is_the_same_request(chat: Any) -> None:
     async def scenario(fetcher: Fetcher) -> None:
         request = ChatRequest(id="chat-1", chat=chat, chat_param="inputs")
@@ -107,7 +108,7 @@ def test_what_names_no_url_is_the_same_request(chat: Any) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("outcome", "why", "kind", "code"),
     [
         ("forbidden", "not from there", "invalid_request", FORBIDDEN_URL),
@@ -132,7 +133,7 @@ def test_what_does_not_come_is_a_refusal_and_ends_the_others(outcome: str, why: 
     play(scenario)
 
 
-@pytest.mark.parametrize("outcome", ["forbidden", "failed", "large"])
+@each_of("outcome", ["forbidden", "failed", "large"])
 def test_a_picture_of_a_list_that_does_not_come_is_told_with_its_number(outcome: str) -> None:
     async def scenario(fetcher: Fetcher) -> None:
         film = Media(kind="video", source="", frames=(DATA, "http://a.test/1", "http://a.test/2"), param="inputs[2]")
@@ -145,7 +146,7 @@ def test_a_picture_of_a_list_that_does_not_come_is_told_with_its_number(outcome:
     play(scenario)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("room", "most", "kind", "code"),
     [(5, 1 << 20, "overloaded", "bodies_full"), (1 << 20, 5, "invalid_request", "media_too_large")],
 )

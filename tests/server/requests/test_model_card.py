@@ -13,12 +13,13 @@ from configs.serve import EngineConfig, HttpConfig, MediaConfig, ModelConfig, Se
 from configs.settings import EMBEDDED_MODEL, load_config
 from model.families.qwen_vl.vocabulary import SPECIAL
 from server.requests.model_card import read_model_card
+from tests.server.tables import each_of
 from tests.tiny.qwen2_5_omni import OmniLayout, write_qwen2_5_omni
 from tests.tiny.qwen2_vl import write_json
 from tests.tiny.qwen_vl import write_qwen_vl
 
 
-@pytest.mark.parametrize("layout", ["hub", "thinker", "v5"])
+@each_of("layout", ["hub", "thinker", "v5"])
 def test_a_model_inside_another_is_asked_itself(tmp_path: Path, layout: OmniLayout) -> None:
     """Its length and its end tokens stand in thinker_config, where there is one."""
     path = write_qwen2_5_omni(tmp_path / "omni", layout=layout)
@@ -96,7 +97,7 @@ def test_the_largest_item_of_each_kind_grows_with_what_is_allowed(tiny_checkpoin
     assert pads(28 * 28 * 1280)["image"] == 1280
 
 
-@pytest.mark.parametrize("own_ids", [None, "<|endoftext|>", "<|im_end|>"])
+@each_of("own_ids", [None, "<|endoftext|>", "<|im_end|>"])
 def test_what_ends_an_answer_is_the_files_ids_and_then_the_familys(tmp_path: Path, own_ids: str | None) -> None:
     """The family's own stops come behind those of generation_config.json, and none comes twice."""
     path = write_qwen_vl(tmp_path / "qwen_vl", ["Hello"])

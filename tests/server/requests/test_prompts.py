@@ -15,6 +15,7 @@ from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tests.server.doubles import EmitDouble, Scene, prepared, until
 from tests.server.scenario import A, B, Play
+from tests.server.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grammar import CompiledGrammar, Grammar
 from tokenization.chat.parts import RawPrompt
@@ -115,7 +116,7 @@ def test_a_drain_that_runs_out_of_time_is_said(play: Play) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("texts", [("Hi",), ("Hi", "you")])
+@each_of("texts", [("Hi",), ("Hi", "you")])
 def test_a_drain_lets_a_body_go_on_whose_form_is_compiled(play: Play, texts: tuple[str, ...]) -> None:
     """The form is made once for all prompts, and each has its place from the start."""
 

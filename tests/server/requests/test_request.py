@@ -8,18 +8,19 @@ from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tests.server.doubles import chat_of
 from tests.server.http.request_bodies import read_native, read_openai
+from tests.server.tables import each_of
 
 
 def asked(chat_param: str) -> ChatRequest:
     return ChatRequest(id="chat-1", chat=chat_of("text"), chat_param=chat_param, sampling=SamplingRequest())
 
 
-@pytest.mark.parametrize(("chat_param", "path"), [("inputs", "parameters.top_p"), ("messages", "top_p")])
+@each_of(("chat_param", "path"), [("inputs", "parameters.top_p"), ("messages", "top_p")])
 def test_a_parameter_is_named_as_its_dialect_writes_it(chat_param: str, path: str) -> None:
     assert asked(chat_param).parameter("top_p") == path
 
 
-@pytest.mark.parametrize("body", [b'{"inputs": [{"text": "x"}]}', b'[{"text": "x"}]'])
+@each_of("body", [b'{"inputs": [{"text": "x"}]}', b'[{"text": "x"}]'])
 def test_native_bodies_have_their_parameters_beside_the_inputs(body: bytes) -> None:
     assert read_native(body).parameter("n") == "parameters.n"
 

@@ -7,6 +7,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from server.requests.sampling import Defaults, SamplingRequest, model_length
+from tests.server.tables import each_of
 from tests.tiny.qwen2_vl import write_json
 
 
@@ -27,7 +28,7 @@ def test_a_sampling_checkpoint_gives_its_values(tmp_path: Path) -> None:
     assert defaults == Defaults(temperature=0.01, top_p=0.8, top_k=20, eos_ids=(7, 8))
 
 
-@pytest.mark.parametrize("generation", [None, {}, {"do_sample": False, "temperature": 0.7}])
+@each_of("generation", [None, {}, {"do_sample": False, "temperature": 0.7}])
 def test_without_do_sample_it_is_greedy(tmp_path: Path, generation: dict[str, Any] | None) -> None:
     defaults = defaults_of(checkpoint(tmp_path, generation, eos_token_id=5))
     assert defaults.temperature == 0 and defaults.eos_ids == (5,)
@@ -69,7 +70,7 @@ def test_stop_tokens_stand_beside_the_models_own() -> None:
     assert defaults.sampling(SamplingRequest(stop_token_ids=[3], ignore_eos=True), 9).stop_token_ids == (3,)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "bad",
     [
         {"do_sample": True, "temperature": -1},
@@ -84,7 +85,7 @@ def test_absurd_values_stop_the_load(tmp_path: Path, bad: dict[str, Any]) -> Non
         defaults_of(checkpoint(tmp_path, bad))
 
 
-@pytest.mark.parametrize("config", [{"eos_token_id": 5}, {"text_config": {"eos_token_id": 5}}])
+@each_of("config", [{"eos_token_id": 5}, {"text_config": {"eos_token_id": 5}}])
 def test_end_tokens_of_the_models_config(tmp_path: Path, config: dict[str, Any]) -> None:
     assert defaults_of(checkpoint(tmp_path, {"do_sample": True}, **config)).eos_ids == (5,)
 

@@ -7,6 +7,7 @@ import pytest
 from server.requests.refusal import Refusal
 from server.requests.sampling import INT32_MAX, MAX_ALLOWED, SamplingRequest
 from tests.server.http.request_bodies import native, openai, read_native, read_openai, refusal
+from tests.server.tables import each_of
 
 HUGE = 10**400  # an integer that no float holds
 NO_ID = "a key must be a token id, 0 or more"
@@ -70,7 +71,7 @@ def test_every_wish_arrives_by_both_routes() -> None:
     assert read_openai(openai(**wishes)).sampling == read_native(native(parameters=wishes)).sampling == expected
 
 
-@pytest.mark.parametrize("stop", [["a"] * 16, [], "x" * 1024, ["\n", " "]])
+@each_of("stop", [["a"] * 16, [], "x" * 1024, ["\n", " "]])
 def test_stops_that_are_taken(stop: Any) -> None:
     expected = (stop,) if isinstance(stop, str) else tuple(stop)
     assert read_openai(openai(stop=stop)).sampling.stop == expected
@@ -89,7 +90,7 @@ def test_huge_numbers_are_refused_as_such() -> None:
             read_openai(openai(seed=0).replace(b'"seed": 0', f'"seed": {number}'.encode()))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "inside", "outside"),
     [
         ("max_tokens", [1, INT32_MAX], [0, -1, INT32_MAX + 1]),
@@ -117,7 +118,7 @@ def test_alternatives_are_at_most_twenty() -> None:
         refused("top_logprobs", n, logprobs=True)
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@each_of("name", NUMBERS)
 def test_a_number_is_neither_quoted_nor_a_truth(name: str) -> None:
     values: list[Any] = ["1", True, [1], {}]
     for value in values:
@@ -126,7 +127,7 @@ def test_a_number_is_neither_quoted_nor_a_truth(name: str) -> None:
         refused(name, 1.5)
 
 
-@pytest.mark.parametrize("name", FLAGS)
+@each_of("name", FLAGS)
 def test_a_truth_is_neither_a_number_nor_a_word(name: str) -> None:
     values: list[Any] = [0, 1, "true", []]
     for value in values:
@@ -137,7 +138,7 @@ def test_no_bound_on_top_k_has_two_names() -> None:
     assert (taken(top_k=-1).top_k, taken(top_k=0).top_k, taken().top_k) == (0, 0, None)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "said"),
     [
         (3, "must be a string or a list of strings"),
@@ -163,7 +164,7 @@ def test_stop_ids_are_a_short_list_of_ids() -> None:
         assert refused("stop_token_ids", [0, odd]).startswith("stop_token_ids[1]: ")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("biases", "expected"),
     [
         ({}, ()),
@@ -177,7 +178,7 @@ def test_biases_that_are_taken(biases: dict[str, float], expected: tuple[tuple[i
     assert found == expected and all(isinstance(bias, float) for _, bias in found)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("biases", "said"),
     [
         (3, "must be an object of token ids and biases"),
@@ -206,12 +207,12 @@ def test_allowed_ids_are_a_list_of_ids_that_is_not_empty() -> None:
         assert refused("allowed_token_ids", [0, odd]).startswith("allowed_token_ids[1]: ")
 
 
-@pytest.mark.parametrize("words", [["a"], [], ["x" * 256, " y ", "\n."], ["a"] * 128])
+@each_of("words", [["a"], [], ["x" * 256, " y ", "\n."], ["a"] * 128])
 def test_bad_words_that_are_taken(words: list[str]) -> None:
     assert taken(bad_words=words).bad_words == tuple(words)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "said"),
     [
         ("cat", "must be a list of strings"),

@@ -11,6 +11,7 @@ import pytest
 from server.requests.segments import Segments, too_many_tokens, without_room
 from shm import NeverFits, Owner, Pool, PoolFull
 from tests.server.doubles import until
+from tests.server.tables import each_of
 from tokenization.messages import Measured
 
 
@@ -173,7 +174,7 @@ def test_close_waits_for_what_was_begun() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("call", ["retire", "give_back"])
+@each_of("call", ["retire", "give_back"])
 def test_a_call_that_nobody_awaits_does_not_fail_unseen(call: str) -> None:
     async def scenario(segments: Segments, pool: PoolDouble) -> None:
         pool.failure = OSError("the owner file was removed")

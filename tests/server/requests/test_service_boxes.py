@@ -9,6 +9,7 @@ from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from tests.server.doubles import EmitDouble, Scene, prepared_pictures, until
 from tests.server.scenario import Play, generating, leased, request, start
+from tests.server.tables import each_of
 from tokenization.messages import Draw, Drawn, PrepareFailed
 from tokenization.text.bpe import BPETokenizer
 
@@ -54,7 +55,7 @@ def test_nobody_else_gets_boxes(play: Play, tokenizer: BPETokenizer) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("end", ["drawn", "refused", "broken", "died"])
+@each_of("end", ["drawn", "refused", "broken", "died"])
 def test_the_answer_is_good_whatever_becomes_of_the_picture(play: Play, tokenizer: BPETokenizer, end: str) -> None:
     async def scenario(scene: Scene) -> None:
         task, sink = await answered(scene, tokenizer, asks("drawn"))

@@ -10,6 +10,7 @@ from server.requests.answer import Delta
 from server.requests.refusal import Refusal
 from tests.server.doubles import Scene, prepared, until
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
+from tests.server.tables import each_of
 from tokenization.chat.grammar import Grammar
 from tokenization.messages import Cancel, Compile, Prepared, PrepareFailed, WorkerPulse
 from tokenization.text.bpe import BPETokenizer
@@ -225,7 +226,7 @@ def test_nobody_waits_for_an_engine_that_never_comes(play: Play) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("code", "shown"),
     [("media_unavailable", ("unavailable", "media_unavailable")), ("", ("internal", "internal"))],
 )

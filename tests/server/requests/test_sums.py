@@ -26,6 +26,7 @@ from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import MAX_ALLOWED, MAX_BAD_WORDS, MAX_WORD_CHARS
 from tests.server.doubles import card, prepared
+from tests.server.tables import each_of
 from tokenization.chat.parts import RawPrompt
 from tokenization.text.bpe import BPETokenizer
 
@@ -72,7 +73,7 @@ def test_ordinary_wishes_pass() -> None:
     check_sums(completions(prompt=["x"] * 64, n=8, bad_words=words, stop=["s" * 1024] * 16), ROOM, WIDE)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("requests", "param", "asked"),
     [
         (chat(n=8, max_tokens=30000, logprobs=True, top_logprobs=20), "max_tokens", 8 * 30000 * 42 + 1),
@@ -100,7 +101,7 @@ def test_too_many_tokens_are_refused_by_the_field_that_asks_for_most(requests: A
     assert f" {asked} tokens" in error.message and f" {WIDE.tokens} " in error.message
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "param"),
     [
         ({"bad_words": [f"{i:03d}" + "中" * (MAX_WORD_CHARS - 3) for i in range(MAX_BAD_WORDS)]}, "bad_words"),

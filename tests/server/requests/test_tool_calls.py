@@ -14,6 +14,7 @@ from server.requests.sampling import SamplingRequest
 from server.requests.tool_calls import with_calls
 from tests.server.doubles import card as card_of
 from tests.server.doubles import chat_of
+from tests.server.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grammar import Grammar
 from tokenization.chat.tool_form import HERMES, ToolForm
@@ -70,7 +71,7 @@ def whole(tokenizer: BPETokenizer, text: str, choice: Any, finish: Any, *, strea
 CALL = '<tool_call>\n{"name": "look", "arguments": {"a": [1]}}\n</tool_call>'
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "choice", "finish", "told"),
     [
         (CALL, "auto", "stop", "tool_calls"),

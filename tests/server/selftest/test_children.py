@@ -3,11 +3,10 @@
 import sys
 from pathlib import Path
 
-import pytest
-
 from configs.settings import child_env
 from model.selftest.rows import CaseResult, Said
 from server.selftest.children import run_section
+from tests.server.tables import each_of
 
 BEGIN = """
 import sys, time, os, signal
@@ -28,7 +27,7 @@ def test_what_is_said_arrives() -> None:
     assert heard(PASSED) == [CaseResult(section="s", name="one row", verdict="pass")]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("code", "note"),
     [("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"), ("sys.exit(3)", "exit code 3")],
     ids=["crash", "exit"],
@@ -38,7 +37,7 @@ def test_an_end_names_where_it_was(code: str, note: str) -> None:
     assert row == CaseResult(section="s", name="one row", verdict="fail", note=f"the process ended: {note}")
 
 
-@pytest.mark.parametrize(("may", "verdict"), [("false", "fail"), ("true", "told")])
+@each_of(("may", "verdict"), [("false", "fail"), ("true", "told")])
 def test_a_hang_is_ended(may: str, verdict: str) -> None:
     """It is a fault, unless whether it hangs is what was asked."""
     (row,) = heard("time.sleep(60)", seconds=0.3, may=may)

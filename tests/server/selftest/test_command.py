@@ -10,6 +10,7 @@ import pytest
 from configs.version import commit
 from server import commands as program
 from server.selftest import command
+from tests.server.tables import each_of
 
 Captured = pytest.CaptureFixture[str]
 ROW = '{"type": "CaseResult", "section": "points", "name": "%s", "verdict": "%s"}'
@@ -29,7 +30,7 @@ def test_a_real_section_passes_and_is_written(tmp_path: Path, capfd: Captured) -
     assert ["torch", "ok"] in written["doctor"] and ["NPU", "skip"] in written["doctor"]
 
 
-@pytest.mark.parametrize(("verdict", "code"), [("pass", 0), ("fail", 1)])
+@each_of(("verdict", "code"), [("pass", 0), ("fail", 1)])
 def test_a_failed_row_is_exit_code_1(
     verdict: str, code: int, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,7 +45,7 @@ def test_without_its_device_nothing_more_is_tried(capsys: Captured, monkeypatch:
     assert capsys.readouterr().out.count("FAIL the device") == 1
 
 
-@pytest.mark.parametrize("words", [["--device", "tpu"], ["--only", "nothing"], ["--js", "a"]])
+@each_of("words", [["--device", "tpu"], ["--only", "nothing"], ["--js", "a"]])
 def test_wrong_usage(words: list[str], capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         program.main(["selftest", *words])

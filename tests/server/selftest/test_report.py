@@ -8,6 +8,7 @@ import pytest
 
 from model.selftest.rows import CaseResult, Opened
 from server.selftest.report import as_end, as_json, as_line, as_matrix, report, unnamed
+from tests.server.tables import each_of
 
 GOOD = CaseResult(
     section="operators", name="gelu", case="7 x 384", dtype="bfloat16", verdict="pass", error=0.002, tolerance=0.01,
@@ -34,7 +35,7 @@ def test_the_end_names_the_failed_rows() -> None:
     assert as_end(found) == "failed: rms_norm 1 x 64 float16\n1 passed, 1 failed, 1 not here, in 61 s: fail"
 
 
-@pytest.mark.parametrize(("rows", "verdict"), [([GOOD, SKIPPED], "pass"), ([GOOD, BAD], "fail"), ([SKIPPED], "fail")])
+@each_of(("rows", "verdict"), [([GOOD, SKIPPED], "pass"), ([GOOD, BAD], "fail"), ([SKIPPED], "fail")])
 def test_nothing_tried_is_no_success(rows: list[CaseResult], verdict: str) -> None:
     assert report(OPENED, rows, False, 1.0, "npu").verdict == verdict
 
@@ -54,7 +55,7 @@ def test_the_file_names_versions_and_no_host(monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("note", "shown"),
     [
         ("CheckpointError: /data/of/eve/model.safetensors: tensor 'a' is missing", "CheckpointError: ...: tensor"),

@@ -9,12 +9,13 @@ import pytest
 from server.http.connection.connections import READ
 from server.http.connection.guard import PIECE
 from tests.server.http.connection.serving import CHUNK, GET, Serving, Tls, post, serve, settled, until
+from tests.server.tables import each_of
 
 SMUGGLED = b"GET /length/77 HTTP/1.1\r\nhost: a\r\n\r\n"
 H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAAB\r\n"
 
 
-@pytest.mark.parametrize("target", [b"http://a:99999/", b"http://[::1/", b"//", b"*", b"http://a/length/2", b"/%ff%00"])
+@each_of("target", [b"http://a:99999/", b"http://[::1/", b"//", b"*", b"http://a/length/2", b"/%ff%00"])
 def test_no_target_ends_the_clock(tls: Tls | None, target: bytes) -> None:
     """Its head is whole, its connection is closed by nobody, and a body may be announced: the clock ticks on."""
 
@@ -78,8 +79,8 @@ def test_a_request_that_runs_has_nothing_parsed_behind_it(tls: Tls | None) -> No
     serve(scenario, tls=tls)
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["one packet", "two packets"])
-@pytest.mark.parametrize("how", [H2C, b"connection: upgrade\r\nupgrade: websocket\r\n"], ids=["h2c", "websocket"])
+@each_of("apart", [False, True], ids=["one packet", "two packets"])
+@each_of("how", [H2C, b"connection: upgrade\r\nupgrade: websocket\r\n"], ids=["h2c", "websocket"])
 def test_an_upgrade_is_declined_and_its_body_read(tls: Tls | None, how: bytes, apart: bool) -> None:
     """As JDK 17's HttpClient and `curl --http2` ask at their defaults; what stands in a body is never a request."""
 
@@ -98,7 +99,7 @@ def test_an_upgrade_is_declined_and_its_body_read(tls: Tls | None, how: bytes, a
     serve(scenario, tls=tls)
 
 
-@pytest.mark.parametrize("preface", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/2.0\r\nhost: a\r\n\r\n"])
+@each_of("preface", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/2.0\r\nhost: a\r\n\r\n"])
 def test_another_version_of_http_is_refused(tls: Tls | None, preface: bytes) -> None:
     async def scenario(s: Serving) -> None:
         client = await s.client(preface + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
@@ -122,7 +123,7 @@ def test_a_head_has_few_fields(tls: Tls | None) -> None:
     serve(scenario, tls=tls)
 
 
-@pytest.mark.parametrize("encoding", [b"gzip, chunked", b"identity", b"chunked, chunked", b"x"])
+@each_of("encoding", [b"gzip, chunked", b"identity", b"chunked, chunked", b"x"])
 def test_only_chunked_is_chunked(tls: Tls | None, encoding: bytes) -> None:
     async def scenario(s: Serving) -> None:
         head = b"POST /read HTTP/1.1\r\nhost: a\r\ntransfer-encoding: " + encoding + b"\r\n\r\n"
@@ -154,9 +155,7 @@ def test_stalled_bodies_give_way_to_whoever_asks(tls: Tls | None) -> None:
     serve(scenario, tls=tls, max_connections=51)
 
 
-@pytest.mark.parametrize(
-    "framing", [b"content-length: 100\r\n", b"transfer-encoding: chunked\r\n"], ids=["length", "chunked"]
-)
+@each_of("framing", [b"content-length: 100\r\n", b"transfer-encoding: chunked\r\n"], ids=["length", "chunked"])
 def test_nothing_is_written_into_an_answer_that_has_begun(tls: Tls | None, framing: bytes) -> None:
     """Garbage while it streams: it goes on, or ends with its connection."""
 
@@ -178,10 +177,8 @@ def test_nothing_is_written_into_an_answer_that_has_begun(tls: Tls | None, frami
     serve(scenario, tls=tls)
 
 
-@pytest.mark.parametrize(
-    "begins", [b"GET / HTTP/1.1\r\n", b"POST /read HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"]
-)
-@pytest.mark.parametrize("unit", [b"a:\r\n", b"1\r\nx\r\n", b"1;e\r\nx\r\n", b"\r\n", b"a: b\r\n c\r\n"], ids=len)
+@each_of("begins", [b"GET / HTTP/1.1\r\n", b"POST /read HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"])
+@each_of("unit", [b"a:\r\n", b"1\r\nx\r\n", b"1;e\r\nx\r\n", b"\r\n", b"a: b\r\n c\r\n"], ids=len)
 def test_no_bytes_hold_the_loop(begins: bytes, unit: bytes) -> None:
     """The dearest of each kind, from ten connections at once; an honest one is answered between any two of them."""
 
@@ -245,11 +242,9 @@ def test_a_body_of_lines_is_no_head_whoever_has_a_turn_meanwhile(tls: Tls | None
 EARLY = b"POST /length/2 HTTP/1.1\r\nhost: a\r\n"  # is answered before its body is read
 
 
-@pytest.mark.parametrize(
-    "body", [b"content-length: 1\r\n\r\nx", b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"], ids=len
-)
-@pytest.mark.parametrize("apart", [False, True], ids=["one packet", "two packets"])
-@pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 23000, b"GET /" + b"a" * 95_000], ids=len)
+@each_of("body", [b"content-length: 1\r\n\r\nx", b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"], ids=len)
+@each_of("apart", [False, True], ids=["one packet", "two packets"])
+@each_of("head", [b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 23000, b"GET /" + b"a" * 95_000], ids=len)
 def test_a_head_has_its_bounds_behind_a_body_that_nobody_read(apart: bool, body: bytes, head: bytes) -> None:
     async def scenario(s: Serving) -> None:
         announced, end, sent = body.partition(b"\r\n\r\n")
@@ -264,7 +259,7 @@ def test_a_head_has_its_bounds_behind_a_body_that_nobody_read(apart: bool, body:
     serve(scenario)
 
 
-@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@each_of("version", [b"1.0", b"1.1"])
 def test_a_client_that_still_sends_hears_an_early_answer(tls: Tls | None, version: bytes) -> None:
     """Also one after which the connection closes."""
 
@@ -278,8 +273,8 @@ def test_a_client_that_still_sends_hears_an_early_answer(tls: Tls | None, versio
     serve(scenario, tls=tls)
 
 
-@pytest.mark.parametrize("path", [b"/length/2", b"/read", b"/stream/50", b"/wait"])
-@pytest.mark.parametrize("apart", [False, True], ids=["one packet", "two packets"])
+@each_of("path", [b"/length/2", b"/read", b"/stream/50", b"/wait"])
+@each_of("apart", [False, True], ids=["one packet", "two packets"])
 def test_garbage_for_a_body_is_no_defect_of_ours(
     tls: Tls | None, path: bytes, apart: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

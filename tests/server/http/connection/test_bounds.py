@@ -5,11 +5,10 @@ import gc
 import socket
 import struct
 
-import pytest
-
 from server.http.connection.connections import REST_SECONDS
 from server.http.connection.guard import Guard
 from tests.server.http.connection.serving import CHUNK, GET, Serving, Tls, post, serve, settled, until
+from tests.server.tables import each_of
 
 MIB = 1 << 20
 
@@ -117,7 +116,7 @@ def test_nothing_is_kept_of_a_connection_that_was_reset(tls: Tls | None) -> None
 # ---- heads
 
 
-@pytest.mark.parametrize("start", [b"GET /length/2 HTTP/1.1\r\nhost: a\r\nx: ", b"GET /"])
+@each_of("start", [b"GET /length/2 HTTP/1.1\r\nhost: a\r\nx: ", b"GET /"])
 def test_a_head_has_an_end(tls: Tls | None, start: bytes) -> None:
     async def scenario(s: Serving) -> None:
         attacker, waiting = await s.client(start), await s.client()
@@ -144,9 +143,7 @@ def test_the_largest_head_is_answered_and_the_next_is_not(tls: Tls | None) -> No
     serve(scenario, tls=tls)
 
 
-@pytest.mark.parametrize(
-    "endless", [b"0\r\n" + b"a: b\r\n" * 25000, b"0\r\na: " + b"b" * 140000, b"5;" + b"e" * 140000], ids=len
-)
+@each_of("endless", [b"0\r\n" + b"a: b\r\n" * 25000, b"0\r\na: " + b"b" * 140000, b"5;" + b"e" * 140000], ids=len)
 def test_what_surrounds_a_body_has_an_end_too(tls: Tls | None, endless: bytes) -> None:
     async def scenario(s: Serving) -> None:
         client = await s.client(b"POST /read HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n")

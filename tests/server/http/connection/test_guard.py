@@ -17,6 +17,7 @@ from server.http.connection.request_body import BodyBudget
 from server.http.middleware.request_middleware import RequestMiddleware
 from server.metrics import MALFORMED, Metrics
 from server.request_context import context_of
+from tests.server.tables import each_of
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -76,9 +77,7 @@ def spoken(metrics: Metrics, *connections: bytes, app: Any = app, busy: float = 
     return asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    "garbage", [b"\x16\x03\x01\x02\x00secret", b"GET\r\n\r\n", b"\x00" * 5000, b"GET / HTTX/1.1\r\n\r\n"]
-)
+@each_of("garbage", [b"\x16\x03\x01\x02\x00secret", b"GET\r\n\r\n", b"\x00" * 5000, b"GET / HTTX/1.1\r\n\r\n"])
 def test_the_line_names_the_client_and_quotes_nothing(garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
     metrics = Metrics("tiny", "1")
     (transport,) = spoken(metrics, garbage)
@@ -118,9 +117,7 @@ def test_a_request_is_answered() -> None:
     assert transport.written.startswith(b"HTTP/1.1 204 ")
 
 
-@pytest.mark.parametrize(
-    ("unparsed", "room"), [(0, READ), (MOST_UNPARSED - 10_000, 10_000), (2 * MOST_UNPARSED, LEAST_READ)]
-)
+@each_of(("unparsed", "room"), [(0, READ), (MOST_UNPARSED - 10_000, 10_000), (2 * MOST_UNPARSED, LEAST_READ)])
 def test_less_is_read_of_each_where_much_is_unparsed(unparsed: int, room: int) -> None:
     connections = Connections(HttpConfig())
     connections.unparsed = unparsed

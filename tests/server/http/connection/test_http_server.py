@@ -9,11 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from server.http.connection.http_server import ACCEPTED_AT_ONCE, BACKLOG
 from server.http.connection.send_buffer import TICK_SECONDS
 from tests.server.http.connection.serving import CHUNK, GET, Serving, Tls, serve, until
+from tests.server.tables import each_of
 
 
 def test_the_clock_ticks_as_often_as_it_says() -> None:
@@ -79,7 +78,7 @@ class Heard:
         return io.BytesIO(self._data)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("method", "version", "framing", "n"),
     [("GET", "1.1", "chunked", 3), ("POST", "1.1", "chunked", 3), ("GET", "1.0", None, 3), ("HEAD", "1.1", None, 0)],
 )

@@ -14,6 +14,7 @@ from server.metrics import Metrics
 from server.request_context import context_of
 from server.requests.refusal import Refusal, overloaded, timed_out
 from tests.server.http.exchanges import ask, bodies, surrounded
+from tests.server.tables import each_of
 
 METRICS = Metrics("tiny", "1")
 CONFIG = HttpConfig(receive_seconds=30, receive_rate=1000, body_seconds=100)
@@ -126,7 +127,7 @@ def test_a_body_inside_the_limits_passes_and_is_counted() -> None:
     assert reader.held == [100] and reader.budget.held == 0
 
 
-@pytest.mark.parametrize("headers", [{}, {b"content-length": b"101"}, {b"content-length": b"7"}])
+@each_of("headers", [{}, {b"content-length": b"101"}, {b"content-length": b"7"}])
 def test_a_larger_body_is_a_413_whatever_it_announces(headers: dict[bytes, bytes]) -> None:
     reader = Reader()
     status, _, body = ask(surrounded(reader, METRICS, reader.budget), [b"x" * 60, b"y" * 41], headers)
@@ -134,7 +135,7 @@ def test_a_larger_body_is_a_413_whatever_it_announces(headers: dict[bytes, bytes
     assert reader.held == [] and reader.budget.held == 0
 
 
-@pytest.mark.parametrize(("kept", "held"), [(0, 0), (7, 7), (90, 90), (91, 90), (1 << 40, 90)])
+@each_of(("kept", "held"), [(0, 0), (7, 7), (90, 90), (91, 90), (1 << 40, 90)])
 def test_what_reading_let_go_of_is_others_at_once(kept: int, held: int) -> None:
     """What is kept counts until the answer is written, and never for more than came."""
     reader = Reader()

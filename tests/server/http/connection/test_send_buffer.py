@@ -4,9 +4,8 @@ import asyncio
 import random
 from typing import Any
 
-import pytest
-
 from server.http.connection.send_buffer import PIECE, Clock, SendBuffer, Unread
+from tests.server.tables import each_of
 
 
 class Kernel(asyncio.Transport):
@@ -94,7 +93,7 @@ def look(unread: Unread) -> None:
             box.check()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_of("seed", range(20))
 def test_every_byte_arrives_in_order_and_is_counted_until_then(seed: int) -> None:
     """Writes and reads of random sizes, in random order; in the end a close."""
 

@@ -1,8 +1,7 @@
 """Answers that nobody reads cost no place and bounded bytes; slow readers get theirs whole."""
 
-import pytest
-
 from tests.server.http.connection.serving import CHUNK, GET, Client, Serving, serve, settled, until
+from tests.server.tables import each_of
 
 MIB = 1 << 20
 
@@ -15,7 +14,7 @@ async def unread_stream(s: Serving, path: str = "/stream/8000") -> Client:
     return client
 
 
-@pytest.mark.parametrize("path", ["/stream/8000", "/length/8000000"])
+@each_of("path", ["/stream/8000", "/length/8000000"])
 def test_answers_that_nobody_reads_are_bounded_and_end_in_time(path: str) -> None:
     async def scenario(s: Serving) -> None:
         clients = [await unread_stream(s, path) for _ in range(8)]

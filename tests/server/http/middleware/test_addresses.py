@@ -1,15 +1,14 @@
 """Whose share of the workers' time a request takes."""
 
-import pytest
-
 from server.http.middleware.addresses import client_of_address
+from tests.server.tables import each_of
 
 
 def client(address: str | None) -> str:
     return client_of_address(None if address is None else (address, 1234))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("one", "other", "same"),
     [
         ("10.0.0.1", "10.0.0.1", True),

@@ -10,6 +10,7 @@ from server.request_context import context_of
 from server.requests.refusal import Refusal
 from tests.server.http.exchanges import exchange, surrounded
 from tests.server.http.middleware.test_keys import Clock, digest
+from tests.server.tables import each_of
 
 
 def taken(limits: KeyLimits, label: str = "a") -> KeyPlace:
@@ -46,7 +47,7 @@ def test_a_bucket_holds_a_minute_at_once_and_refills_evenly() -> None:
     assert headers(taken(limits)) == ["6", "5", "10s"]
 
 
-@pytest.mark.parametrize("per_minute", [1, 7, 60, 997])
+@each_of("per_minute", [1, 7, 60, 997])
 def test_so_many_pass_in_each_minute_whoever_hurries(per_minute: int) -> None:
     clock = Clock()
     limits = KeyLimits(per_minute, None, clock)
@@ -114,7 +115,7 @@ def test_without_a_limit_of_the_rate_no_header_tells_one() -> None:
     assert taken(KeyLimits(None, 1, Clock())).headers == []
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("seconds", "text"),
     [(0, "0ms"), (0.0201, "21ms"), (0.9991, "1s"), (1, "1s"), (8.64, "8.64s"), (59.9995, "1m0s"), (90.5, "1m30.5s")],
 )

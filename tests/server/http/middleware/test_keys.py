@@ -16,6 +16,7 @@ from server.http.middleware.keys import OPEN_PATHS, ApiKeys, KeyFileError, Liste
 from server.metrics import Metrics
 from server.request_context import context_of
 from tests.server.http.exchanges import exchange, surrounded
+from tests.server.tables import each_of
 
 
 def digest(key: str) -> bytes:
@@ -39,7 +40,7 @@ def test_a_file_has_one_key_a_line_with_a_label_or_the_lines_number(tmp_path: Pa
     assert read_key_file(file) == tuple(ListedKey(digest(key), label) for key, label in expected)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("content", "message"),
     [
         (b"ok\nof geheim nis\n", "line 2: a key is printable ASCII"),
@@ -156,7 +157,7 @@ def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
         assert [len(one) for one, _ in compared] == [32] * 3
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("header", "expected"),
     [
         ("Bearer one", True), ("bearer one", True), ("BEARER  one ", True), ("Basic one", False), ("one", False),
@@ -198,8 +199,8 @@ def asked(
     return (sent[0]["status"] if sent else 0), answered, seen, counted
 
 
-@pytest.mark.parametrize("given", [(), (b"Bearer two",), (b"Bearer one", b"Bearer one"), (b"Basic b25lOm9uZQ==",)])
-@pytest.mark.parametrize("path", ["/chat", "/metrics", "/none", "/health/", "/health/live/x", "//health", "/PING"])
+@each_of("given", [(), (b"Bearer two",), (b"Bearer one", b"Bearer one"), (b"Basic b25lOm9uZQ==",)])
+@each_of("path", ["/chat", "/metrics", "/none", "/health/", "/health/live/x", "//health", "/PING"])
 def test_without_a_key_nothing_is_done(path: str, given: tuple[bytes, ...], caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         status, headers, seen, counted = asked("POST", path, *given)
@@ -224,7 +225,7 @@ def test_with_a_key_the_app_is_asked() -> None:
     assert asked("POST", "/chat", b"Bearer one") == (0, {}, ["/chat"], False)
 
 
-@pytest.mark.parametrize("path", ["/chat", "/v1/messages", "/metrics"])
+@each_of("path", ["/chat", "/v1/messages", "/metrics"])
 def test_the_key_may_stand_in_a_header_of_its_own(path: str) -> None:
     """As Anthropic's clients send it. Beside another one nobody knows which is meant."""
     key = (b"x-api-key", b"one")
@@ -233,7 +234,7 @@ def test_the_key_may_stand_in_a_header_of_its_own(path: str) -> None:
     assert asked("POST", path, b"Bearer two", others=[key])[0] == 401
 
 
-@pytest.mark.parametrize("path", sorted(OPEN_PATHS))
+@each_of("path", sorted(OPEN_PATHS))
 def test_probes_need_none(path: str) -> None:
     assert asked("GET", path) == (0, {}, [path], False)
 

@@ -21,6 +21,7 @@ from server.request_context import RequestContext, context_of
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import Guard, ask, behind_guard, bodies, exchange, messages_of, surrounded
 from tests.server.scenario import Play
+from tests.server.tables import each_of
 
 
 class Failing:
@@ -50,13 +51,13 @@ def ids_of(*headers: tuple[bytes, bytes]) -> tuple[str, str]:
     return found.decode(), body["body"].decode()
 
 
-@pytest.mark.parametrize("mine", [b"7", b"mine-1.a_Z", b"x" * 64])
+@each_of("mine", [b"7", b"mine-1.a_Z", b"x" * 64])
 def test_a_short_and_harmless_request_id_is_echoed_and_never_used_as_ours(mine: bytes) -> None:
     shown, told = ids_of((b"x-request-id", mine))
     assert shown == mine.decode() and re.fullmatch("[0-9a-f]{24}", told)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "strange",
     [b"", b"x" * 65, b"a b", b"a\tb", b"a\n", b"a\r\nset-cookie: b", b"\x1b[31m", b"<b>", b"../a", b"%0a", b"\xe9"],
 )
@@ -70,7 +71,7 @@ def test_requests_without_an_id_get_one_each() -> None:
     assert len(ids) == 20 and all(re.fullmatch("[0-9a-f]{24}", one) for one in ids)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("header", "wanted"),
     [({b"x-pixelferry-timings": b"1"}, True), ({b"x-pixelferry-timings": b"0"}, False), ({}, False)],
 )
@@ -88,7 +89,7 @@ def test_headers_of_the_answer_are_kept() -> None:
     assert [name for name, _ in start["headers"]] == [b"x-own", b"content-length", b"x-request-id"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("method", "url", "body", "status"),
     [
         ("GET", "/health/live", b"", 200),
@@ -147,7 +148,7 @@ def test_a_client_that_leaves_while_it_sends_is_no_error(caplog: pytest.LogCaptu
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("path", "seen"),
     [
         ("/llm/v1/models", "/v1/models"), ("/v1/models", "/v1/models"), ("/llm/", "/"), ("/llm", "/llm"),
@@ -225,7 +226,7 @@ def test_what_the_client_ended_is_no_defect_and_all_else_is() -> None:
         told_of(START, fails=True)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("field", "found"),
     [((b"content-length", b"0"), False), ((b"content-length", b"1"), True), ((b"transfer-encoding", b"x"), True)],
 )
@@ -234,7 +235,7 @@ def test_a_head_announces_a_body(field: tuple[bytes, bytes], found: bool) -> Non
     assert (head.chunked or head.length > 0) is found
 
 
-@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/none", "/chat"])
+@each_of("path", ["/v1/messages", "/v1/messages/count_tokens", "/v1/messages/none", "/chat"])
 def test_what_is_refused_before_a_route_has_its_form(path: str) -> None:
     """Anthropic's clients tell errors by its types; all others see what they always saw."""
 

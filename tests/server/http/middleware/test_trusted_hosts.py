@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from server.http.middleware.keys import OPEN_PATHS
 from tests.server.http.exchanges import messages_of, surrounded
+from tests.server.tables import each_of
 
 
 async def answers(scope: Any, receive: Any, send: Any) -> None:
@@ -20,7 +19,7 @@ def status(hosts: list[bytes], allowed: tuple[str, ...] | None = (), **scope: An
     return start["status"], b"".join(message.get("body", b"") for message in rest)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "host",
     ["localhost", "LOCALHOST:8000", "localhost.", "127.0.0.1", "127.0.0.1:80", "127.9.9.9", "[::1]", "[::1]:8000"],
 )
@@ -28,7 +27,7 @@ def test_names_of_this_machine_for_itself_are_taken(host: str) -> None:
     assert status([host.encode()])[0] == 204
 
 
-@pytest.mark.parametrize(
+@each_of(
     "host",
     [
         "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:8000", "0.0.0.0", "", "::1",
@@ -41,8 +40,8 @@ def test_other_names_are_refused(host: str) -> None:
     assert found == 403 and b'"host_not_allowed"' in body and len(body) < 600
 
 
-@pytest.mark.parametrize("allowed", [(), None, ("llm.example.com",)])
-@pytest.mark.parametrize("hosts", [[], [b"localhost", b"localhost"], [b"llm.example.com", b"evil.example"]])
+@each_of("allowed", [(), None, ("llm.example.com",)])
+@each_of("hosts", [[], [b"localhost", b"localhost"], [b"llm.example.com", b"evil.example"]])
 def test_a_request_has_one_host(hosts: list[bytes], allowed: tuple[str, ...] | None) -> None:
     found, body = status(hosts, allowed)
     assert found == 400 and b'"invalid_host"' in body
@@ -59,7 +58,7 @@ def test_more_names_may_be_allowed_and_all_where_nobody_asks() -> None:
     assert status([b"evil.example"], None)[0] == 204
 
 
-@pytest.mark.parametrize("path", sorted(OPEN_PATHS))
+@each_of("path", sorted(OPEN_PATHS))
 def test_probes_ask_by_any_name(path: str) -> None:
     assert status([b"10.0.0.7:8000"], ("llm.example.com",), path=path)[0] == 204
     assert status([b"10.0.0.7", b"10.0.0.7"], ("llm.example.com",), path=path)[0] == 400

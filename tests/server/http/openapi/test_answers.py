@@ -17,11 +17,12 @@ from server.http.routes.tokenize import token_counts
 from server.request_context import RequestContext
 from tests.server.doubles import prepared
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, answered, collected, completion, parse_all
+from tests.server.tables import each_of
 from tokenization.text.bpe import BPETokenizer
 
 
-@pytest.mark.parametrize("logprobs", [False, True])
-@pytest.mark.parametrize("deltas", [DELTAS, SEVERAL])
+@each_of("logprobs", [False, True])
+@each_of("deltas", [DELTAS, SEVERAL])
 def test_chats_are_answered_as_the_document_tells(tokenizer: BPETokenizer, logprobs: bool, deltas: Any) -> None:
     n = 1 if deltas is DELTAS else 2
     native = NativeSerializer("chat-1", tokenizer, RequestContext(), logprobs=logprobs, n=n)

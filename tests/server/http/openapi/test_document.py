@@ -28,6 +28,7 @@ from tests.server.doubles import Scene
 from tests.server.http.exchanges import behind_guard, bodies
 from tests.server.http.openapi.readers import asked_by
 from tests.server.scenario import Play
+from tests.server.tables import each_of
 
 DOCUMENT = openapi_document("1.2.3")
 # By route: what reads its body. A new route with a body stands here, or a test fails.
@@ -91,7 +92,7 @@ def fields_of(path: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", READERS)
+@each_of("path", READERS)
 def test_every_field_that_a_reader_takes_stands_in_the_document(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = [dict(route.examples) for route in ROUTES if route.path == path]
     asked = asked_by(READERS[path], list(examples[0].values()), monkeypatch)
@@ -109,7 +110,7 @@ def test_what_of_vllms_is_honoured_on_responses_stands_in_the_document() -> None
     assert honoured <= fields_of("/v1/responses")
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@each_of("path", ["/v1/chat/completions", "/v1/completions"])
 def test_what_of_vllms_is_honoured_stands_in_the_document(path: str) -> None:
     fields = FIELDS if "chat" in path else COMPLETION_FIELDS
     of_chats = {"messages", "max_completion_tokens", "mm_processor_kwargs", "add_generation_prompt"}

@@ -15,6 +15,7 @@ from server.metrics import FAULTS, REFUSALS
 from server.requests.refusal import Refusal, RefusalKind
 from tests.architecture.laws import sources
 from tests.e2e.running import REPO
+from tests.server.tables import each_of
 
 # Where functions of server/requests/refusal.py take the code, by their names, which are those of kinds.
 PLACES = {
@@ -63,7 +64,7 @@ def test_every_status_of_an_error_is_there() -> None:
     assert {*STATUS.values(), 405} == FAILURES.keys() == ERROR_TYPES.keys()
 
 
-@pytest.mark.parametrize("kind", STATUS)
+@each_of("kind", STATUS)
 def test_an_error_has_the_form_that_the_document_tells(kind: RefusalKind) -> None:
     status = STATUS[kind]
     code = next(iter(FAILURES[status][1])) or None

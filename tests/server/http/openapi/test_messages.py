@@ -18,6 +18,7 @@ from server.requests.refusal import Refusal, RefusalKind
 from server.requests.sampling import SamplingRequest
 from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, answered, collected
 from tests.server.http.routes.test_messages import events, serializer
+from tests.server.tables import each_of
 from tokenization.chat import blocks
 from tokenization.text.call_parser import CallPiece
 
@@ -26,14 +27,14 @@ CALLED = [Delta(text="I look.", tokens=TOKENS[:1]), Delta(text="", tokens=(), ca
 EXAMPLES = [(route, body) for route in told.ROUTES for body in route.examples.values()]
 
 
-@pytest.mark.parametrize(("route", "body"), EXAMPLES)
+@each_of(("route", "body"), EXAMPLES)
 def test_examples_are_read(route: Any, body: Any) -> None:
     read = read_counted if "count" in route.path else read_messages
     assert read(json.dumps(body).encode(), "r1").id == "r1"
     TypeAdapter(route.body).validate_json(json.dumps(body))
 
 
-@pytest.mark.parametrize("deltas", [DELTAS, CALLED])
+@each_of("deltas", [DELTAS, CALLED])
 def test_messages_are_answered_as_the_document_tells(deltas: list[Delta]) -> None:
     whole = answered(serializer(), ACCEPTED, collected(deltas))
     told.MessageAnswer.model_validate(whole)
@@ -46,7 +47,7 @@ def test_messages_are_answered_as_the_document_tells(deltas: list[Delta]) -> Non
     told.MessageUsage.model_validate(message_usage(ACCEPTED, 1, RequestContext("r1")))
 
 
-@pytest.mark.parametrize("kind", STATUS)
+@each_of("kind", STATUS)
 def test_an_error_has_anthropics_form(kind: RefusalKind) -> None:
     status = STATUS[kind]
     code = next(iter(FAILURES[status][1])) or None
@@ -71,7 +72,7 @@ def test_blocks_and_choices() -> None:
     assert {*get_args(told.CustomToolChoice.model_fields["type"].annotation)} == {*CHOICES, "tool"}
 
 
-@pytest.mark.parametrize("name", ["temperature", "top_p", "top_k"])
+@each_of("name", ["temperature", "top_p", "top_k"])
 def test_parameters_have_the_bounds_of_the_type_that_parses(name: str) -> None:
     bounds, ours = (
         {key: value for key, value in model.model_json_schema()["properties"][name].items() if key != "description"}

@@ -11,11 +11,12 @@ from server.http.openapi.response_answers import ResponseAnswer, ResponsesEvent
 from server.requests.refusal import internal, invalid_request
 from tests.server.http.answers import ACCEPTED, answered
 from tests.server.http.routes.test_responses_events import ANSWERS, logprobs, parsed, serializer, whole_of
+from tests.server.tables import each_of
 from tokenization.text.bpe import BPETokenizer
 
 
-@pytest.mark.parametrize("fields", [{}, logprobs()])
-@pytest.mark.parametrize("name", ANSWERS)
+@each_of("fields", [{}, logprobs()])
+@each_of("name", ANSWERS)
 def test_responses_are_answered_as_the_document_tells(tokenizer: BPETokenizer, name: str, fields: Any) -> None:
     deltas = ANSWERS[name]
     ResponseAnswer.model_validate(answered(serializer(tokenizer, **fields), ACCEPTED, [whole_of(deltas)]))

@@ -9,19 +9,20 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from server.http.openapi import responses as told
 from server.http.routes.responses_body import TOOL, read_responses
 from server.http.routes.responses_items import ROLES
+from tests.server.tables import each_of
 from tokenization.chat.options import KEYS
 
 (ROUTE,) = told.ROUTES
 
 
-@pytest.mark.parametrize("name", ROUTE.examples)
+@each_of("name", ROUTE.examples)
 def test_examples_are_read(name: str) -> None:
     body = json.dumps(ROUTE.examples[name])
     assert read_responses(body.encode(), "r1").request.id == "r1"
     TypeAdapter(ROUTE.body).validate_json(body)
 
 
-@pytest.mark.parametrize("field", [{"max_tokens": 1}, {"n": 2}, {"logprobs": True}, {"top_logprobs": 21}])
+@each_of("field", [{"max_tokens": 1}, {"n": 2}, {"logprobs": True}, {"top_logprobs": 21}])
 def test_what_is_refused_does_not_fit(field: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         told.CreateResponse.model_validate({"input": "Hi", **field})

@@ -3,17 +3,15 @@
 import json
 from typing import Any
 
-import pytest
 from pydantic import TypeAdapter
 
 from server.http.openapi.texts import COMPLETIONS, DETOKENIZE, TOKENIZE
 from server.http.routes.completions import read_completions
 from server.http.routes.tokenize import read_detokenize, read_tokenize
+from tests.server.tables import each_of
 
 
-@pytest.mark.parametrize(
-    ("route", "read"), [(COMPLETIONS, read_completions), (TOKENIZE, read_tokenize), (DETOKENIZE, read_detokenize)]
-)
+@each_of(("route", "read"), [(COMPLETIONS, read_completions), (TOKENIZE, read_tokenize), (DETOKENIZE, read_detokenize)])
 def test_examples_are_read(route: Any, read: Any) -> None:
     for body in route.examples.values():
         assert read(json.dumps(body).encode(), "r1") is not None

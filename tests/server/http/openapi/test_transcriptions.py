@@ -5,8 +5,6 @@ import inspect
 import json
 from typing import Any
 
-import pytest
-
 from server.http.openapi.document import openapi_document
 from server.http.openapi.transcriptions import ROUTES, CreateTranscription, Transcript, TranscriptEvent
 from server.http.routes import transcriptions as reader
@@ -14,11 +12,12 @@ from server.http.routes.transcriptions import FORMATS, TranscriptSerializer
 from server.request_context import RequestContext
 from tests.server.http.answers import ACCEPTED, DELTAS, answered, collected, parse_all
 from tests.server.http.routes.test_transcriptions import read
+from tests.server.tables import each_of
 
 (ROUTE,) = ROUTES
 
 
-@pytest.mark.parametrize("name", ROUTE.examples)
+@each_of("name", ROUTE.examples)
 def test_examples_are_read(name: str) -> None:
     body: dict[str, Any] = {**ROUTE.examples[name]}
     CreateTranscription.model_validate_json(json.dumps(body))

@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pytest
 
 from model.engine.messages import Token
 from server.http.routes.answer_fields import (
@@ -18,6 +17,7 @@ from server.metrics import Metrics
 from server.request_context import ModelTimings, RequestContext
 from tests.server.doubles import prepared
 from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, answered, collected, completion
+from tests.server.tables import each_of
 from tokenization.chat.parts import Kind
 from tokenization.messages import MediaItem
 from tokenization.placeholders import Spans
@@ -39,7 +39,7 @@ def test_usage_and_entries(tokenizer: BPETokenizer) -> None:
     assert unknown == {"token": "", "logprob": -3.0, "bytes": [], "top_logprobs": []}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("spans", "details"),
     [
         ({}, {"image_tokens": 0}),

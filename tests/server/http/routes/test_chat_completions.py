@@ -18,13 +18,14 @@ from tests.server.http.answers import (
     parse_all,
 )
 from tests.server.http.request_bodies import openai, read_openai, refusal
+from tests.server.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
 from tokenization.text.bpe import BPETokenizer
 
 
-@pytest.mark.parametrize("logprobs", [False, True])
-@pytest.mark.parametrize("include_usage", [False, True])
+@each_of("logprobs", [False, True])
+@each_of("include_usage", [False, True])
 def test_chunks_join_to_the_completion(tokenizer: BPETokenizer, logprobs: bool, include_usage: bool) -> None:
     serializer = completion(tokenizer, logprobs=logprobs, include_usage=include_usage)
     whole = answered(serializer, ACCEPTED, collected(DELTAS))
@@ -106,7 +107,7 @@ def test_usage_up_to_each_chunk_is_that_of_its_answer(tokenizer: BPETokenizer) -
     assert parse(serializer.closing(ACCEPTED, 4))["usage"]["completion_tokens"] == 4
 
 
-@pytest.mark.parametrize("n", [1, 2])
+@each_of("n", [1, 2])
 def test_ids_of_prompt_and_answer(tokenizer: BPETokenizer, n: int) -> None:
     """A delta without text has a chunk all the same, or its ids would be lost."""
     serializer = completion(tokenizer, n=n, token_ids=True)
@@ -143,7 +144,7 @@ def test_a_bare_list_is_no_completion() -> None:
     assert error.message == "the body must be a JSON object"
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, "4", True, 1 << 31])
+@each_of("value", [0, -1, 1.5, "4", True, 1 << 31])
 def test_a_bad_length_is_refused_under_the_name_that_was_used(value: Any) -> None:
     assert refusal(read_openai, openai(max_completion_tokens=value)).param == "max_completion_tokens"
     assert refusal(read_openai, openai(max_tokens=value, max_completion_tokens=4)).param == "max_tokens"
@@ -198,9 +199,7 @@ def test_bad_options_of_a_stream_are_named() -> None:
         assert refusal(read_openai, openai(stream_options=options)).param == param
 
 
-@pytest.mark.parametrize(
-    ("name", "values"), [("stream", [1, "true", []]), ("model", [3, []]), ("messages", [None, "Hi", {}, 3])]
-)
+@each_of(("name", "values"), [("stream", [1, "true", []]), ("model", [3, []]), ("messages", [None, "Hi", {}, 3])])
 def test_a_field_of_another_type_is_named(name: str, values: list[Any]) -> None:
     for value in values:
         error = refusal(read_openai, openai(**{name: value}))

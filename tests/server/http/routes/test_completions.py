@@ -15,6 +15,7 @@ from server.requests.answer import Delta
 from server.requests.refusal import Refusal
 from tests.server.doubles import card, prepared
 from tests.server.http.answers import DELTAS, answered, joined, parse
+from tests.server.tables import each_of
 from tokenization.chat.parts import RawPrompt
 from tokenization.text.bpe import BPETokenizer
 
@@ -51,7 +52,7 @@ def used(n_prompt: int, n_tokens: int, cached: int = 0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("prompt", "read_as"),
     [
         ("Hi", [RawPrompt(text="Hi")]),
@@ -69,7 +70,7 @@ def test_a_prompt_has_four_forms(prompt: Any, read_as: list[RawPrompt]) -> None:
         assert [(r.id, r.chat_param) for r in requests] == [("r1-0", "prompt[0]"), ("r1-1", "prompt[1]")]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("prompt", "param"),
     [
         (None, "prompt"), ("", "prompt"), ([], "prompt"), (7, "prompt"), ({"text": "a"}, "prompt"),
@@ -91,7 +92,7 @@ def test_a_short_answer_is_the_default() -> None:
     assert refused(min_tokens=17).param == "min_tokens"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "param"),
     [
         ({"suffix": "x"}, "suffix"), ({"best_of": 2}, "best_of"), ({"best_of": 3, "n": 2}, "best_of"),
@@ -128,7 +129,7 @@ def test_the_number_of_logprobs_is_one_parameter() -> None:
     assert not read(logprobs=1).requests[0].scores_prompt and not read(echo=True).requests[0].scores_prompt
 
 
-@pytest.mark.parametrize("fields", [{}, {"logprobs": 1}, {"echo": True}, {"echo": True, "logprobs": 1}])
+@each_of("fields", [{}, {"logprobs": 1}, {"echo": True}, {"echo": True, "logprobs": 1}])
 def test_chunks_join_to_the_whole(tokenizer: BPETokenizer, fields: dict[str, Any]) -> None:
     deltas = list(DELTAS)
     if fields.get("echo") and fields.get("logprobs"):

@@ -14,6 +14,7 @@ from tests.server.doubles import chat_of
 from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, answered, collected
 from tests.server.http.request_bodies import openai, read_openai
 from tests.server.http.routes.wrong_messages import BLUE, CITY, HI, TOOL, WRONG, result, use, words
+from tests.server.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.text.call_parser import CallPiece
 
@@ -107,7 +108,7 @@ def test_parameters_arrive() -> None:
     assert request.parameter("stop") == "stop_sequences" and request.parameter("max_tokens") == "max_tokens"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("choice", "expected"),
     [("auto", "auto"), ("any", "required"), ("none", None), ("tool", "named")],
 )
@@ -117,7 +118,7 @@ def test_choices_of_tools(choice: str, expected: str | None) -> None:
     assert (offer and offer.choice) == expected
 
 
-@pytest.mark.parametrize(("fields", "param"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
+@each_of(("fields", "param"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_complaint_names_the_field_as_this_route_calls_it(fields: dict[str, Any], param: str) -> None:
     with pytest.raises((Refusal, ChatError)) as caught:
         read(**fields)
@@ -126,7 +127,7 @@ def test_a_complaint_names_the_field_as_this_route_calls_it(fields: dict[str, An
     assert ".function" not in error.message
 
 
-@pytest.mark.parametrize("thinking", [{"type": "enabled"}, {"type": "adaptive", "budget_tokens": 2048}])
+@each_of("thinking", [{"type": "enabled"}, {"type": "adaptive", "budget_tokens": 2048}])
 def test_a_budget_goes_with_its_type(thinking: dict[str, Any]) -> None:
     with pytest.raises(Refusal) as caught:
         read(thinking=thinking)
@@ -218,7 +219,7 @@ def test_calls_are_blocks_of_their_own() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "expected"),
     [
         ({"finish": "stop"}, ("end_turn", None)),

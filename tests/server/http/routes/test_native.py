@@ -12,6 +12,7 @@ from server.requests.answer import Delta, Grounded
 from server.requests.sampling import SamplingRequest
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, answered, collected, parse, parse_all
 from tests.server.http.request_bodies import native, read_native, refusal
+from tests.server.tables import each_of
 from tokenization.chat.boxes import Box
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
@@ -29,7 +30,7 @@ BESIDE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("logprobs", [False, True])
+@each_of("logprobs", [False, True])
 def test_native_events_join_to_the_answer(tokenizer: BPETokenizer, logprobs: bool) -> None:
     serializer: Serializer = NativeSerializer("chat-1", tokenizer, RequestContext(), logprobs=logprobs)
     whole = answered(serializer, ACCEPTED, collected(DELTAS))
@@ -43,7 +44,7 @@ def test_native_events_join_to_the_answer(tokenizer: BPETokenizer, logprobs: boo
         assert entries == whole["logprobs"]["content"] and len(entries) == 3
 
 
-@pytest.mark.parametrize("logprobs", [False, True])
+@each_of("logprobs", [False, True])
 def test_several_answers_natively(tokenizer: BPETokenizer, logprobs: bool) -> None:
     serializer = NativeSerializer("chat-1", tokenizer, RequestContext(), logprobs=logprobs, n=2)
     whole = answered(serializer, ACCEPTED, collected(SEVERAL))
@@ -117,7 +118,7 @@ def test_usage_is_always_told() -> None:
     assert read_native(native()).include_usage and read_native(native(stream=True)).include_usage
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("parameters", "grounding"),
     [(None, "boxes"), ({}, "boxes"), ({"draw_boxes": False}, "boxes"), ({"draw_boxes": None}, "boxes"),
      ({"draw_boxes": True}, "drawn")],
@@ -126,7 +127,7 @@ def test_boxes_are_found_always_and_drawn_on_request(parameters: Any, grounding:
     assert read_native(native(parameters=parameters)).grounding == grounding
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "meant"),
     [
         ("max_tokens", "; it stands in 'parameters'"), ("temperature", "; it stands in 'parameters'"),
@@ -140,7 +141,7 @@ def test_an_unknown_field_is_refused_by_its_name(name: str, meant: str) -> None:
     assert error.message == f"{name!r} is not a field of a chat request{meant}"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "meant"),
     [
         ("temprature", "; did you mean 'temperature'?"), ("max_new_tokens", "; did you mean 'max_tokens'?"),
@@ -153,7 +154,7 @@ def test_an_unknown_parameter_is_refused_by_its_path(name: str, meant: str) -> N
     assert error.message == f"parameters.{name}: there is no such parameter{meant}"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("inputs", "meant"),
     [([{"imgae": "a.png"}], "image"), ([{"txt": "Hi"}], "text"), ([{"video": "a.mp4", "num_frame": 4}], "num_frames")],
 )
@@ -162,7 +163,7 @@ def test_a_misspelt_part_is_told_what_was_meant(inputs: list[Any], meant: str) -
         read_native(native(inputs=inputs))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("name", "values"), [("stream", [0, 1, "true", []]), ("model", [0, True, []]), ("parameters", [0, False, [], ""])]
 )
 def test_a_field_of_another_type_is_named(name: str, values: list[Any]) -> None:
@@ -171,19 +172,19 @@ def test_a_field_of_another_type_is_named(name: str, values: list[Any]) -> None:
         assert (error.kind, error.param) == ("invalid_request", name)
 
 
-@pytest.mark.parametrize("value", [0, 1, "true", []])
+@each_of("value", [0, 1, "true", []])
 def test_drawing_is_asked_for_by_a_truth(value: Any) -> None:
     assert refusal(read_native, native(parameters={"draw_boxes": value})).param == "parameters.draw_boxes"
 
 
-@pytest.mark.parametrize(("raw", "param"), [(b"{}", "inputs"), (b"[]", "inputs"), (b'[{"text": 3}]', "inputs[0].text")])
+@each_of(("raw", "param"), [(b"{}", "inputs"), (b"[]", "inputs"), (b'[{"text": 3}]', "inputs[0].text")])
 def test_what_is_wrong_inside_a_chat_is_named(raw: bytes, param: str) -> None:
     with pytest.raises(ChatError) as caught:
         read_native(raw)
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize("body", [{"k" * 100_000: 1}, {"parameters": {"k" * 100_000: 1}}])
+@each_of("body", [{"k" * 100_000: 1}, {"parameters": {"k" * 100_000: 1}}])
 def test_a_long_unknown_key_is_shortened_in_the_answer(body: dict[str, Any]) -> None:
     error = refusal(read_native, native(**body))
     assert len(error.message) < 200 and len(error.param or "") < 100

@@ -13,6 +13,7 @@ from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai
+from tests.server.tables import each_of
 from tokenization.chat.errors import ChatError
 
 PNG = "data:image/png;base64,AAAA"
@@ -105,7 +106,7 @@ def test_what_has_no_effect_passes() -> None:
     assert one.said["store"] is False and one.said["metadata"] == {"a": "b"} and one.said["user"] == "me"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "param"),
     [
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
@@ -123,7 +124,7 @@ def test_what_would_have_to_be_stored_is_refused_with_the_way_out(fields: dict[s
     assert "providerOptions: { openai: { store: false } }" in REFERENCE
 
 
-@pytest.mark.parametrize(
+@each_of(
     "tool",
     ["web_search", "web_search_preview", "file_search", "computer_use_preview", "mcp", "code_interpreter", "custom",
      "image_generation", "local_shell"],
@@ -138,7 +139,7 @@ def test_hosted_tools_are_refused(tool: str) -> None:
 IN_USER = [USER, {"role": "user", "content": [{"type": "input_text", "text": "a"}, None]}]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "param"),
     [
         ({"input": []}, "input"),
@@ -203,7 +204,7 @@ def test_a_body_without_input_is_refused() -> None:
     assert (caught.value.param, caught.value.message) == ("input", "input: is missing")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "message"),
     [
         ({"max_output_tokens": 3, "min_tokens": 4},
@@ -264,7 +265,7 @@ def planted(path: str, wrong: Any, right: dict[str, Any] = PLACES) -> dict[str, 
     return body
 
 
-@pytest.mark.parametrize("path", [path for path in places(PLACES) if path not in FREE and "tools[1]" not in path])
+@each_of("path", [path for path in places(PLACES) if path not in FREE and "tools[1]" not in path])
 def test_a_wrong_type_anywhere_is_a_complaint_that_names_the_place(path: str) -> None:
     """Or nothing at all, where it is read; never another kind of error."""
     n_refused = 0

@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from openai import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import Response, ResponseStreamEvent
@@ -21,6 +20,7 @@ from server.requests.refusal import internal, invalid_request, overloaded
 from tests.server.doubles import card
 from tests.server.http.answers import ACCEPTED, TOKENS, answered
 from tests.server.http.test_responses import Client
+from tests.server.tables import each_of
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.call_parser import CallPiece, joined
 
@@ -89,8 +89,8 @@ def untimed(response: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in response.items() if key not in TIMES}
 
 
-@pytest.mark.parametrize("fields", [{}, logprobs()], ids=["plain", "logprobs"])
-@pytest.mark.parametrize("name", ANSWERS)
+@each_of("fields", [{}, logprobs()], ids=["plain", "logprobs"])
+@each_of("name", ANSWERS)
 def test_a_stream_says_in_pieces_what_a_plain_answer_says(
     tokenizer: BPETokenizer, name: str, fields: dict[str, Any]
 ) -> None:
@@ -193,8 +193,8 @@ def test_usage_counts_as_other_routes_do(tokenizer: BPETokenizer) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("begun", [False, True])
-@pytest.mark.parametrize(
+@each_of("begun", [False, True])
+@each_of(
     ("error", "code"),
     [
         (internal("the server failed"), "server_error"),

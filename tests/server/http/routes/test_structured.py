@@ -3,13 +3,12 @@
 import json
 from typing import Any
 
-import pytest
-
 from server.http.routes.completions import read_completions
 from server.http.routes.structured import MOST_CHARACTERS, MOST_VALUES
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from tests.server.http.request_bodies import native, openai, read_native, read_openai, refusal
+from tests.server.tables import each_of
 from tokenization.chat.grammar import Grammar
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {}}}
@@ -56,7 +55,7 @@ ASKED: list[tuple[dict[str, Any], Grammar | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "grammar"), ASKED)
+@each_of(("fields", "grammar"), ASKED)
 def test_three_routes_read_it_alike(fields: dict[str, Any], grammar: Grammar | None) -> None:
     assert read_openai(openai(**fields)).grammar == grammar
     assert read_native(native(**fields)).grammar == grammar
@@ -104,7 +103,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param", "said"), WRONG, ids=lambda value: str(value)[:40])
+@each_of(("fields", "param", "said"), WRONG, ids=lambda value: str(value)[:40])
 def test_a_wrong_shape_is_a_complaint_that_names_the_field(fields: dict[str, Any], param: str, said: str) -> None:
     for error in (
         refusal(read_openai, openai(**fields)),

@@ -13,6 +13,7 @@ from server.requests.refusal import Refusal
 from server.requests.sampling import SamplingRequest
 from tests.server.doubles import prepared
 from tests.server.http.request_bodies import native, openai, read_native, read_openai, read_tokenize, refusal
+from tests.server.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Kind, RawPrompt
 from tokenization.messages import MediaItem
@@ -55,13 +56,13 @@ def test_null_says_nothing() -> None:
     assert refusal(read_tokenize, openai(messages=None, prompt=None)).param == "messages"
 
 
-@pytest.mark.parametrize("messages", [None, 3, "Hi", {}])
+@each_of("messages", [None, 3, "Hi", {}])
 def test_messages_must_be_a_list(messages: Any) -> None:
     error = refusal(read_tokenize, openai(messages=messages))
     assert (error.kind, error.message, error.param) == ("invalid_request", "must be a list", "messages")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("raw", "param"),
     [
         (b"{}", "inputs"),
@@ -117,7 +118,7 @@ def test_a_text_is_counted_without_a_template() -> None:
     assert tokenize.read_tokenize(openai(return_token_strs=True), "r1").spelled
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "param"),
     [
         ({"prompt": ""}, "prompt"), ({"prompt": ["a"]}, "prompt"), ({"prompt": [1]}, "prompt"),
@@ -147,7 +148,7 @@ def test_ids_become_text_again(tokenizer: BPETokenizer) -> None:
     assert tokenize.detokenized(cut, tokenizer, 9999, 99)["prompt"].endswith("\ufffd")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("tokens", "param"),
     [(None, "tokens"), ([], "tokens"), ("ab", "tokens"), ([1, "a"], "tokens[1]"), ([-1], "tokens[0]")],
 )

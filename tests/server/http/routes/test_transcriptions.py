@@ -24,6 +24,7 @@ from server.http.routes.transcriptions import (
 from server.request_context import RequestContext
 from server.requests.refusal import Refusal
 from tests.server.http.answers import ACCEPTED, DELTAS, answered, collected, parse_all
+from tests.server.tables import each_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Media, Text
 
@@ -91,7 +92,7 @@ def test_whoever_hears_says_how_it_is_asked() -> None:
     assert all(("audio" in family.modalities) == (family.transcription is not None) for family, _ in families())
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "param"),
     [
         ({"temperature": "warm"}, "temperature"), ({"temperature": "nan"}, "temperature"),
@@ -125,7 +126,7 @@ def test_a_long_text_is_no_number() -> None:
     assert time.process_time() - began < 0.2
 
 
-@pytest.mark.parametrize("files", [{"other": b"x"}, {"file": b""}])
+@each_of("files", [{"other": b"x"}, {"file": b""}])
 def test_a_sound_is_needed(files: dict[str, Any]) -> None:
     with pytest.raises(Refusal, match="a sound is needed"):
         read(files)
@@ -149,7 +150,7 @@ def test_a_broken_form_is_refused() -> None:
     assert 300 < refused < 3000
 
 
-@pytest.mark.parametrize("inside", [b"\r\n--bX" * 30_000, b"\r\n--b" + b" " * 200_000], ids=["near", "padded"])
+@each_of("inside", [b"\r\n--bX" * 30_000, b"\r\n--b" + b" " * 200_000], ids=["near", "padded"])
 def test_what_is_nearly_a_boundary_is_refused_unparsed(inside: bytes) -> None:
     """Each would be weighed in Python, byte by byte, in a thread that others wait for."""
     raw = b'--b\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + inside + b"\r\n--b--\r\n"
@@ -166,7 +167,7 @@ def test_many_parts_are_refused() -> None:
         form_fields(part * (MOST_FIELDS + 1) + b"--b--\r\n", b"b")
 
 
-@pytest.mark.parametrize(
+@each_of(
     "kind",
     [None, "application/json", "multipart/form-data", "multipart/form-data; boundary=", "multipart/mixed; boundary=b"]
     + ["multipart/form-data; boundary=" + "b" * 71],

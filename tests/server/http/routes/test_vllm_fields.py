@@ -26,6 +26,7 @@ from server.http.routes.vllm_fields import (
 )
 from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai, read_tokenize, refusal
+from tests.server.tables import each_of
 from tokenization.chat.rendering import CONTINUE, GENERATION, MEDIA
 from tokenization.chat.template_variables import VARIABLES
 from tokenization.chat.tool_offer import FIELDS as TOOLS
@@ -55,7 +56,7 @@ def test_every_field_of_openai_is_known() -> None:
         assert len(theirs.__annotations__) > 15 and not theirs.__annotations__.keys() - ours
 
 
-@pytest.mark.parametrize("field", REFUSED, ids=lambda field: field.name)
+@each_of("field", REFUSED, ids=lambda field: field.name)
 def test_a_refused_field_is_a_complaint_that_names_it(field: VllmField) -> None:
     for value in VALUES:
         if is_neutral(field, value):
@@ -66,7 +67,7 @@ def test_a_refused_field_is_a_complaint_that_names_it(field: VllmField) -> None:
             assert error.message == f"{field.name}: {field.note}"
 
 
-@pytest.mark.parametrize("field", REFUSED, ids=lambda field: field.name)
+@each_of("field", REFUSED, ids=lambda field: field.name)
 def test_a_value_that_changes_nothing_passes(field: VllmField) -> None:
     for value in (None, *field.neutral):
         assert read_openai(openai(**{field.name: value})) == read_openai(openai())
@@ -86,7 +87,7 @@ def test_honoured_fields_are_those_that_are_read() -> None:
     assert honoured <= read and not read & (BY_NAME.keys() - honoured)
 
 
-@pytest.mark.parametrize("read", [openai_reader.read_openai, read_completions])
+@each_of("read", [openai_reader.read_openai, read_completions])
 def test_a_misspelt_field_leaves_a_line(
     read: Callable[[Raw, str], object], caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 
 from server.loadtest.results import client_load
 from server.loadtest.results.client_load import ClientLoad, ClientWatch, clocks
+from tests.server.tables import each_of
 
 
 def load_of(lags: list[float], waits: Sequence[float], cpu: float = 0.1, starved: float = 0.0) -> ClientLoad:
@@ -24,7 +25,7 @@ def test_an_easy_run_has_no_warning() -> None:
     assert load.warnings == [] and load.cpu == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("load", "said"),
     [
         (load_of([0.001], [], cpu=0.95), "used 95% of a core"),

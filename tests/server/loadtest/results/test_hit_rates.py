@@ -1,9 +1,8 @@
 """Hit rates: differences of counters, and what cannot be known is not guessed."""
 
-import pytest
-
 from server.loadtest.results.hit_rates import hit_rates
 from server.loadtest.results.leaks import Snapshot, parse_metrics
+from tests.server.tables import each_of
 
 QUERIES, HITS = "prefix_cache_queries_total", "prefix_cache_hits_total"
 
@@ -12,7 +11,7 @@ def says(before: dict[str, float], after: dict[str, float]) -> str:
     return hit_rates(Snapshot(0.0, before), Snapshot(1.0, after))["tokens"].says
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("before", "after"),
     [
         ({}, {QUERIES: 5.0, HITS: 1.0}),

@@ -1,10 +1,10 @@
 """The leak verdict: what came back, what did not, and what nobody can know."""
 
 import numpy as np
-import pytest
 
 from server.loadtest.results.leaks import MIB, Snapshot, idle, judge, parse_metrics, value_of, verdict, watched
 from tests.server.loadtest.examples import IDLE
+from tests.server.tables import each_of
 
 ENGINE = 'child_resident_memory_bytes{role="engine"}'
 # An honest engine from its start, every picture new, 6 requests a second on two cores that others use, too (log.md,
@@ -55,7 +55,7 @@ def test_a_server_that_came_back_is_clean() -> None:
     assert set(found.values()) == {"clean"} and len(found) == 8
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("metric", "value", "name"),
     [
         ('shm_bytes{state="leased"}', 4096.0, "leased shared memory, bytes"),
@@ -73,7 +73,7 @@ def test_each_thing_that_stays_is_a_leak_of_its_own(metric: str, value: float, n
     assert [thing for thing, said in found.items() if said == "leaked"] == [name]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("metric", "value"),
     [('shm_bytes{state="idle"}', 1e9), ("process_open_fds", 24.0)],
 )
@@ -81,7 +81,7 @@ def test_what_may_grow_is_no_leak(metric: str, value: float) -> None:
     assert "leaked" not in judged({**IDLE, metric: value}).values()
 
 
-@pytest.mark.parametrize(("held", "verdict"), [((24.0, 24.0), "clean"), ((20.0, 29.0), "leaked")])
+@each_of(("held", "verdict"), [((24.0, 24.0), "clean"), ((20.0, 29.0), "leaked")])
 def test_each_of_several_servers_may_keep_as_much_as_one(held: tuple[float, float], verdict: str) -> None:
     def of(*values: float) -> dict[str, float]:
         own = {f'process_open_fds{{replica="{n}"}}': value for n, value in enumerate(values)}
@@ -95,15 +95,15 @@ def test_what_was_held_before_is_not_held_by_the_run() -> None:
     assert "leaked" not in judged(held, held).values()
 
 
-@pytest.mark.parametrize("seconds", [60, 120, 300, 600])
+@each_of("seconds", [60, 120, 300, 600])
 def test_an_honest_engine_is_never_a_leak_whenever_a_run_began(seconds: int) -> None:
     said = [of_memory(begin, begin + seconds) for begin in range(0, 650 - seconds, 10)]
     assert said and not [one for one in said if one[0] == "leaked"]
     assert seconds < 300 or said[0][0] == "clean", "growth that levels off is none"
 
 
-@pytest.mark.parametrize("begin", [0, 300])
-@pytest.mark.parametrize("seconds", [60, 120, 300])
+@each_of("begin", [0, 300])
+@each_of("seconds", [60, 120, 300])
 def test_what_each_request_leaves_is_a_leak_beside_honest_growth(begin: int, seconds: int) -> None:
     """2 MiB: a request of this run had many steps. On the server's own process, which grows little, 1 MiB."""
     assert of_memory(begin, begin + seconds, planted=2.0)[0] == "leaked"
@@ -131,7 +131,7 @@ def test_an_engine_is_judged_by_its_steps_of_which_a_request_has_many_or_few() -
     assert found["memory of process engine"].says.startswith("+1.000 MiB a step (95 %: +1.000, +1.000)")
 
 
-@pytest.mark.parametrize("jump", [20, 40, 55])
+@each_of("jump", [20, 40, 55])
 def test_one_jump_is_no_leak(jump: int) -> None:
     looks = [Snapshot(float(at), {**IDLE, ENGINE: MIB * (300.0 + 300.0 * (at > jump))}) for at in range(61)]
     found = {one.name: one.verdict for one in judge(looks, [float(at) for at in range(61)])}
@@ -152,7 +152,7 @@ def test_a_queue_of_requests_is_no_leak_and_neither_is_its_end() -> None:
     assert found["memory of the server process"] == "clean"
 
 
-@pytest.mark.parametrize(("seconds", "n"), [(30, 3000), (600, 20)], ids=["seconds", "looks"])
+@each_of(("seconds", "n"), [(30, 3000), (600, 20)], ids=["seconds", "looks"])
 def test_too_short_a_run_is_unknown(seconds: int, n: int) -> None:
     looks = [
         Snapshot(at, {**IDLE, ENGINE: 1e6 * at})

@@ -16,6 +16,7 @@ from server.loadtest.results.measures import (
     summarise,
 )
 from tests.server.loadtest.examples import drawn
+from tests.server.tables import each_of
 
 
 def record(
@@ -31,7 +32,7 @@ def record(
     return Record(**{**fields, **more})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 100, 1001])
+@each_of("n", [1, 2, 3, 7, 100, 1001])
 def test_percentiles_are_numpys(n: int) -> None:
     rng = random.Random(n)
     values = [rng.lognormvariate(0, 1) for _ in range(n)]
@@ -122,7 +123,7 @@ def test_who_has_no_second_token_has_no_time_per_token() -> None:
 SUMMARY = summarise([*drawn(19), Record(index=19, sent=0.0, error="timeout")], {"ttft": 10.0})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "bound"),
     [
         ("ttft.p99<=500ms", 0.5),
@@ -136,7 +137,7 @@ def test_units_are_seconds_and_shares(text: str, bound: float) -> None:
     assert read_requirement(text).bound == bound
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     ["", "ttft<=5", "ttft.p98<=5", "speed>=1", "errors", "errors=0", "errors.p50<1", "ttft.p50<=x", "goodput>=1.2.3"],
 )
@@ -145,7 +146,7 @@ def test_what_cannot_be_read_is_told(text: str) -> None:
         read_requirement(text)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "met"),
     [
         ("errors<=5%", True), ("errors<5%", False), ("failed<=1", True), ("failed<1", False), ("wrong<=0", True),
@@ -158,7 +159,7 @@ def test_figures_are_compared_with_their_bounds(text: str, met: bool) -> None:
     assert outcome.met is met and outcome.step == "4 streams" and outcome.value is not None
 
 
-@pytest.mark.parametrize("text", ["queue.p50<=1s", "errors<=100%", "ttft.p50>=0"])
+@each_of("text", ["queue.p50<=1s", "errors<=100%", "ttft.p50>=0"])
 def test_what_was_not_measured_is_not_met(text: str) -> None:
     (outcome,) = outcomes((read_requirement(text),), "x", summarise([], {}))
     assert outcome.value is None and not outcome.met

@@ -15,9 +15,10 @@ from server.loadtest.results.plots import (
     stacked_bars,
     thinned,
 )
+from tests.server.tables import each_of
 
 
-@pytest.mark.parametrize("values", [[0.0, 1.0], [3.7], [0.0], [], [1e-9, 2e-9], [5.0, 1e7], [100.0, 101.0]])
+@each_of("values", [[0.0, 1.0], [3.7], [0.0], [], [1e-9, 2e-9], [5.0, 1e7], [100.0, 101.0]])
 def test_an_axis_holds_its_values_between_round_ends(values: list[float]) -> None:
     axis = axis_of(values)
     assert all(axis.marks[0] <= value <= axis.marks[-1] and 0 <= axis.share(value) <= 1 for value in values)
@@ -28,7 +29,7 @@ def test_marks_are_short() -> None:
     assert [number(value) for value in (0.0, 0.25, 250.0, 12_500.0, 2.5e6)] == ["0", "0.25", "250", "12.5k", "2.5M"]
 
 
-@pytest.mark.parametrize("style", ["line", "dots", "steps"])
+@each_of("style", ["line", "dots", "steps"])
 def test_points_lie_inside_and_the_text_is_well_formed(style: str) -> None:
     points = [(float(x), float(x * x)) for x in range(-3, 40)]
     text = plot({"a <b>": points, "none": []}, "x & y", "y", style=style)

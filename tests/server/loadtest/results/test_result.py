@@ -9,6 +9,7 @@ from server.loadtest.results.leaks import LeakCheck
 from server.loadtest.results.measures import RequirementResult
 from server.loadtest.results.result import read_json, write_json
 from tests.server.loadtest.examples import drawn, result_of
+from tests.server.tables import each_of
 
 GOOD = result_of([("1 req/s", 1.0, drawn(20))])
 
@@ -18,7 +19,7 @@ def test_json_gives_the_same_run_back(tmp_path: Path) -> None:
     assert read_json(tmp_path / "run.json") == GOOD
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"format": 1, "steps": 3}', '{"format": 99}'])
+@each_of("text", ["", "{", '{"format": 1, "steps": 3}', '{"format": 99}'])
 def test_what_is_no_run_is_told(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
@@ -30,7 +31,7 @@ def test_a_good_run_does_not_fail() -> None:
     assert GOOD.failures == [] and GOOD.leak == "clean"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("change", "said"),
     [
         ({"outcomes": [RequirementResult("errors<=1%", "1 req/s", 0.5, False)]}, "missed in 1 req/s: errors<=1%"),

@@ -22,6 +22,7 @@ from server.loadtest.traffic.generated import (
     sound,
     video,
 )
+from tests.server.tables import each_of
 
 
 def bytes_a_pixel(picture: Image.Image, name: str) -> float:
@@ -37,7 +38,7 @@ def test_a_picture_weighs_what_a_photograph_weighs_and_not_what_noise_does() -> 
     assert 1.1 < bytes_a_pixel(picture, "png") < 2.2 < bytes_a_pixel(noise, "png")
 
 
-@pytest.mark.parametrize("name", ["jpeg", "png", "webp"])
+@each_of("name", ["jpeg", "png", "webp"])
 def test_every_format_is_read_back(name: str) -> None:
     picture = photo(np.random.default_rng(1), 40, 24)
     with Image.open(io.BytesIO(encoded(picture, name))) as found:
@@ -112,7 +113,7 @@ def test_a_seed_gives_the_same_videos_in_every_process() -> None:
     assert len(set(found[0])) == len(found[0]) == 8, "another seed gives another video"
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.1])
+@each_of("seconds", [0.05, 0.1])
 def test_the_shortest_video_has_two_frames(seconds: float) -> None:
     with av.open(io.BytesIO(video(np.random.default_rng(0), seconds, 32, 32)), "r") as container:
         assert len(list(container.decode(video=0))) == 2

@@ -9,6 +9,7 @@ from server.loadtest.options import Options, read_options
 from server.loadtest.traffic.generated import QUESTION
 from server.loadtest.traffic.mixes import Make, RequestList, SyntheticRequests, media_of
 from server.loadtest.traffic.requests import Medium, SampleRequest, medium_of
+from tests.server.tables import each_of
 
 N = 4000
 
@@ -59,7 +60,7 @@ def test_media_are_as_many_and_as_large_as_asked_for() -> None:
     assert ask.bucket == "64x32 png+2 s 32x32+1.5 s"
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@each_of("share", [0.0, 0.3, 1.0])
 def test_so_many_media_are_repeated(share: float) -> None:
     source = synthetic("--mix", "image", "--repeat", str(share))
     asks = made(source, N)
@@ -91,7 +92,7 @@ def test_no_medium_is_made_twice_where_all_are_unique() -> None:
     assert len({bytes(ask.media[0].data) for ask in asks}) == 40
 
 
-@pytest.mark.parametrize("flags", [("--unique-media",), ("--shared-media", "3")])
+@each_of("flags", [("--unique-media",), ("--shared-media", "3")])
 def test_a_folder_with_too_few_media_is_told(flags: tuple[str, ...], tmp_path: Path) -> None:
     for name, content in (("a.jpg", b"1"), ("b.jpg", b"2"), ("copy.jpg", b"2")):
         (tmp_path / name).write_bytes(content)
@@ -142,7 +143,7 @@ def test_each_size_is_counted_for_itself() -> None:
     assert len({bytes(medium.data) for medium in media}) == len({medium.bucket for medium in media}) == 2
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("flags", "bucket", "media_type"),
     [
         (("image", "--image-sizes", "16x24"), "16x24 jpeg", "image/jpeg"),
@@ -190,7 +191,7 @@ def test_what_a_line_of_a_list_does_not_say_is_the_default(tmp_path: Path) -> No
     assert made(listed(tmp_path / "list.jsonl", '{"prompt": "one"}'), 1)[0].max_tokens == 9
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     ["", "{", "[]", "{}", '{"prompt": 3}', '{"prompt": "x", "media": "a.png"}', '{"prompt": "x", "media": ["a.txt"]}'],
 )

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from server.loadtest.wire.connection import ConnectionFailed, ConnectionPool, Response
+from tests.server.tables import each_of
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -60,7 +61,7 @@ FRAMINGS = {
 }
 
 
-@pytest.mark.parametrize("framing", FRAMINGS)
+@each_of("framing", FRAMINGS)
 def test_a_connection_is_used_again(framing: str) -> None:
     async def scene(pool: ConnectionPool) -> None:
         for _ in range(3):
@@ -70,7 +71,7 @@ def test_a_connection_is_used_again(framing: str) -> None:
     play(says(FRAMINGS[framing]), scene)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "answer", [b"HTTP/1.1 200 OK\r\n\r\nhi", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"]
 )
 def test_an_answer_may_end_with_its_connection(answer: bytes) -> None:
@@ -120,7 +121,7 @@ def test_what_was_written_is_never_sent_again() -> None:
     play(handler, scene)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("answer", "said"),
     [
         (b"", "connection closed"),
@@ -166,7 +167,7 @@ def test_what_we_left_ourselves_is_not_asked_again() -> None:
     play(handler, scene)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("url", "where", "said"),
     [
         ("http://host:81/llm/", ("host", 81), ["GET /llm/x HTTP/1.1", "Host: host:81"]),
@@ -181,7 +182,7 @@ def test_addresses(url: str, where: tuple[str, int], said: list[str]) -> None:
     assert pool.request("GET", "/x", {}).decode().split("\r\n") == [*said, "", ""]
 
 
-@pytest.mark.parametrize("url", ["host:80", "ftp://host", "http://", "http://host:word"])
+@each_of("url", ["host:80", "ftp://host", "http://", "http://host:word"])
 def test_what_is_no_address_is_told(url: str) -> None:
     with pytest.raises(ValueError, match="."):
         ConnectionPool(url)

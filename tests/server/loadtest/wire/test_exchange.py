@@ -14,6 +14,7 @@ from server.loadtest.traffic.requests import SampleRequest
 from server.loadtest.wire.connection import ConnectionPool
 from server.loadtest.wire.exchange import AnswerReader, Client, Events
 from tests.server.loadtest.fixed_delays import Delays, running
+from tests.server.tables import each_of
 
 ASK = SampleRequest(3, "text", "2 words", "one two", (), 4)
 
@@ -32,7 +33,7 @@ def sent(delays: Delays, request: SampleRequest = ASK, *flags: str) -> Record:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("dialect", ["vllm", "openai", "llama", "native"])
+@each_of("dialect", ["vllm", "openai", "llama", "native"])
 def test_the_first_token_is_the_first_that_carries_content(dialect: str) -> None:
     """openai and llama send comments and a role at once; no answer can have content before its delay."""
     api = "native" if dialect == "native" else "openai"
@@ -59,7 +60,7 @@ def test_an_answer_in_one_piece_has_no_first_token() -> None:
     assert record.e2el is not None and record.e2el >= 0.02
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("delays", "error"),
     [
         (Delays(status=429), "429 queue_full"),
@@ -102,7 +103,7 @@ def test_an_answer_that_is_over_before_it_would_be_left_counts() -> None:
     assert record.answered and not record.cancelled
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "correct"),
     [("Red circle.", True), (" red circle ", True), ("red square", False), (" Red CIRCLE.\n", True)],
 )
@@ -164,7 +165,7 @@ def read(*events: bytes) -> tuple[Record, str | None]:
     return record, reader.end()
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@each_of("name", DIALECTS)
 def test_every_dialect_says_the_same(name: str) -> None:
     events = DIALECTS[name]
     contents = [at for at, event in enumerate(events, 1) if read(event)[0].events]
@@ -178,17 +179,17 @@ def test_every_dialect_says_the_same(name: str) -> None:
     assert (record.prompt_tokens, record.output_tokens) == (5, 3)
 
 
-@pytest.mark.parametrize("delta", [{"reasoning_content": "hm"}, {"reasoning": "hm"}, {"tool_calls": [{"index": 0}]}])
+@each_of("delta", [{"reasoning_content": "hm"}, {"reasoning": "hm"}, {"tool_calls": [{"index": 0}]}])
 def test_thoughts_and_calls_of_tools_are_content(delta: dict[str, Any]) -> None:
     assert read(chunk(delta))[0].events == 1
 
 
-@pytest.mark.parametrize("delta", [ROLE, {"role": "assistant"}, {}, {"content": None}, {"tool_calls": []}])
+@each_of("delta", [ROLE, {"role": "assistant"}, {}, {"content": None}, {"tool_calls": []}])
 def test_a_role_alone_is_no_content(delta: dict[str, Any]) -> None:
     assert read(chunk(delta))[0].first is None
 
 
-@pytest.mark.parametrize(("text", "correct"), [("ab", True), ("b", False)])
+@each_of(("text", "correct"), [("ab", True), ("b", False)])
 def test_an_answer_in_one_piece_is_read_and_checked_too(text: str, correct: bool) -> None:
     body = {"choices": [{"message": {"role": "assistant", "content": "ab"}, "finish_reason": "stop"}], "usage": USAGE}
     record = Record(index=0)
@@ -207,7 +208,7 @@ def test_an_answer_in_one_piece_is_read_and_checked_too(text: str, correct: bool
     )
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("error", "code"),
     [
         ({"message": "no", "code": "queue_full", "type": "t"}, "queue_full"),
@@ -221,9 +222,7 @@ def test_errors_have_short_names(error: Any, code: str) -> None:
     assert read(json.dumps({"error": error}).encode())[1] == f"event: {code}"
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"<html>", b"[]", b'{"choices": 3}', b'{"choices":[{"delta":{"content":[1]}}]}']
-)
+@each_of("data", [b"", b"{", b"<html>", b"[]", b'{"choices": 3}', b'{"choices":[{"delta":{"content":[1]}}]}'])
 def test_what_is_none_of_it_is_said(data: bytes) -> None:
     error = read(data)[1]
     assert error is not None and error.startswith("unreadable answer")
@@ -254,8 +253,8 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-@pytest.mark.parametrize("name", STREAMS)
+@each_of("size", [1, 2, 3, 7, 1000])
+@each_of("name", STREAMS)
 def test_events_are_the_same_however_their_bytes_come(name: str, size: int) -> None:
     stream, expected = STREAMS[name]
     events = Events()
