@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from server.http.errors import STATUS, body_of
-from server.http.openapi.document import openapi_document
 from server.http.openapi.failures import ERROR_TYPES, FAILURES, UNANSWERED
 from server.metrics import FAULTS, REFUSALS
 from server.requests.refusal import Refusal, RefusalKind
 from tests.architecture.laws import sources
 from tests.e2e.running import REPO
+from tests.server.http.openapi.document import document
 from tests.server.tables import each_of
 
 # Where functions of server/requests/refusal.py take the code, by their names, which are those of kinds.
@@ -25,11 +25,10 @@ PLACES = {
 
 
 def test_every_code_of_the_metrics_stands_in_the_document() -> None:
-    document = openapi_document("1")
     answered = {code for _, codes in FAILURES.values() for code in codes}
     assert {*FAULTS, *REFUSALS} - answered - UNANSWERED.keys() == set()
     assert not answered & UNANSWERED.keys()
-    schemas = document["components"]["schemas"]
+    schemas = document()["components"]["schemas"]
     written = {
         code
         for status in FAILURES
@@ -37,7 +36,8 @@ def test_every_code_of_the_metrics_stands_in_the_document() -> None:
         or [schemas[f"Detail{status}"]["properties"]["code"].get("const")]
     }
     assert {*FAULTS, *REFUSALS} - UNANSWERED.keys() <= written
-    assert all(f"`{code}`" in json.dumps(document) for code in UNANSWERED)
+    text = json.dumps(document())
+    assert all(f"`{code}`" in text for code in UNANSWERED)
 
 
 def codes_in_the_source() -> Iterator[tuple[str, str, int]]:

@@ -5,12 +5,12 @@ import inspect
 import json
 from typing import Any
 
-from server.http.openapi.document import openapi_document
 from server.http.openapi.transcriptions import ROUTES, CreateTranscription, Transcript, TranscriptEvent
 from server.http.routes import transcriptions as reader
 from server.http.routes.transcriptions import FORMATS, TranscriptSerializer
 from server.request_context import RequestContext
 from tests.server.http.answers import ACCEPTED, DELTAS, answered, collected, parse_all
+from tests.server.http.openapi.document import document
 from tests.server.http.routes.test_transcriptions import read
 from tests.server.tables import each_of
 
@@ -37,7 +37,7 @@ def test_every_field_that_the_reader_takes_stands_in_the_document() -> None:
 
 
 def test_the_words_alone_are_a_text() -> None:
-    content = openapi_document("1")["paths"]["/v1/audio/transcriptions"]["post"]["responses"]["200"]["content"]
+    content = document()["paths"]["/v1/audio/transcriptions"]["post"]["responses"]["200"]["content"]
     assert content.keys() == {"application/json", "text/event-stream", "text/plain"}
     assert content["text/plain"] == {"schema": {"type": "string"}}
 
