@@ -159,9 +159,8 @@ class Scene:
 
     async def idle(self) -> None:
         """All that was said to children is sent, and nothing is left in the background."""
-        for child in (*self.workers.all, self.engine):
-            while child.child is not None and not child._outbox.empty():
-                await asyncio.sleep(0)
+        for _ in range(3):  # no double of a channel makes its sender wait: one turn sends all that was said
+            await asyncio.sleep(0)
         await self.segments.idle()
 
     async def stats(self) -> PoolStats:

@@ -29,7 +29,8 @@ def pulse():
 threading.Thread(target=pulse, daemon=True).start()
 """
 OFFERS_STACKS = "from server.children.stacks import offer_stacks; offer_stacks()\n"
-GOOD = OFFERS_STACKS + BEGIN + "channel.send(WorkerReady())" + PULSE + "threading.Event().wait()"
+TO_THE_END = "from shm import ChannelClosed\ntry:\n    channel.recv()\nexcept ChannelClosed:\n    pass\n"
+GOOD = OFFERS_STACKS + BEGIN + "channel.send(WorkerReady())" + PULSE + TO_THE_END
 
 
 class LivenessDouble(Liveness):

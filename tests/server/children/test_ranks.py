@@ -21,7 +21,7 @@ from server.children.processes import Child, ChildRole, Ownership
 from server.children.supervisor import StartFailed
 from server.metrics import Metrics
 from shm import AsyncChannel, Ending, Loading, Owner, channel_pair
-from tests.server.children.supervised import REPO, eventually
+from tests.server.children.supervised import REPO, TO_THE_END, eventually
 from tests.server.doubles import config_of
 
 # A rank sends a byte to each other one that it has a socket to, waits for one, and writes its number into the meeting.
@@ -52,8 +52,8 @@ def pulse():
     while True:
         channel.send(EnginePulse(step_seconds=0.0, step_tokens=0, step_patches=0)); time.sleep(0.05)
 threading.Thread(target=pulse, daemon=True).start()
-threading.Event().wait()
 """
+    + TO_THE_END
 )
 REFUSES = (
     MEETS

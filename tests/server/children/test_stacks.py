@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from server.children import stacks
 from server.children.stacks import stacks_of
 
 pytestmark = pytest.mark.process
@@ -46,10 +47,11 @@ def test_a_call_that_holds_the_interpreter_is_named() -> None:
         assert "secret" not in text
 
 
-def test_a_stopped_process_is_called_that() -> None:
+def test_a_stopped_process_is_called_that(monkeypatch: pytest.MonkeyPatch) -> None:
     with process(HOLDS_THE_INTERPRETER) as child:
         os.kill(child.pid, signal.SIGSTOP)
         os.waitpid(child.pid, os.WUNTRACED)
+        monkeypatch.setattr(stacks, "MOST_SECONDS", 0.5)
         text = asyncio.run(stacks_of(child.pid))
     assert text == "no stacks: the process does not answer (it is stopped)"
 

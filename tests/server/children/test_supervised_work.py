@@ -9,7 +9,7 @@ from tests.server.doubles import Scene, chat_of, prepared
 from tests.server.scenario import Play, begun
 from tokenization.messages import WorkerPulse
 
-PULSE_SECONDS = 1.0
+PULSE_SECONDS = 0.6
 # A double of a worker whose job is one long call into C: composing runs of marks, whose time grows with their square.
 ONE_CALL_THAT_WORKS = """
 from unicodedata import normalize

@@ -90,7 +90,7 @@ def test_a_runtime_that_crashes(tmp_path: Path) -> None:
 @built
 def test_a_runtime_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(card, "_SECONDS", 1)
-    assert card.ask(runtime(tmp_path, "for (;;);")).trouble == "no answer in 1 s"
+    assert card.ask(runtime(tmp_path, "extern int pause(void); for (;;) pause();")).trouble == "no answer in 1 s"
 
 
 @pytest.mark.process

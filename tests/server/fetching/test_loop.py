@@ -36,6 +36,7 @@ class OriginDouble:
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.asked = threading.Event()  # for what is not there
         self.left = threading.Event()  # somebody who was told nothing
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -48,7 +49,9 @@ class OriginDouble:
         with peer:
             if b"/medium" in peer.recv(4096):
                 peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(MEDIUM) + MEDIUM)
-            elif not peer.recv(1):
+                return
+            self.asked.set()
+            if not peer.recv(1):
                 self.left.set()
 
 
@@ -113,11 +116,11 @@ def test_a_fetch_that_nobody_wants_ends_and_says_so() -> None:
         _, ended = await said(channel)
         assert ended["at once"].outcome == "cancelled"
         await channel.send(Fetch(request_id="later", url=f"{origin.url}/silence", max_bytes=9))
-        await asyncio.sleep(0.1)
+        assert await asyncio.to_thread(origin.asked.wait, 60)
         await channel.send(CancelFetch(request_id="later"))
         _, ended = await said(channel)
         assert ended["later"].outcome == "cancelled"
-        assert await asyncio.to_thread(origin.left.wait, 5), "its connection is closed"
+        assert await asyncio.to_thread(origin.left.wait, 60), "its connection is closed"
 
     run(scenario, CONFIG)
 

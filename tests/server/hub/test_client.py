@@ -1,11 +1,10 @@
 """Sentences that both hubs share."""
 
-import pytest
-
 from server.hub.client import not_installed, one_line
+from tests.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("error", "line"), [(ValueError("\n  first \nsecond"), "first"), (ValueError(), "ValueError"), (OSError("x"), "x")]
 )
 def test_the_first_line_of_an_error(error: Exception, line: str) -> None:

@@ -16,6 +16,7 @@ from server.http.health import DownloadProgress
 from server.hub import fetch as module
 from server.hub.client import HubError, told
 from server.hub.fetch import fetch, with_checkpoint
+from tests.tables import each_of
 
 CONFIG = {"architectures": ["Qwen2VLForConditionalGeneration"]}
 INDEX = {"weight_map": {"a": "model-2.safetensors", "b": "model-1.safetensors"}}
@@ -48,7 +49,7 @@ def fetched(tmp_path: Path, files: Mapping[str, object]) -> list[str]:
     return shelf.fetched
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("files", "weights"),
     [
         (["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"], ["model.safetensors"]),
@@ -70,7 +71,7 @@ def test_settings_tokenizers_and_templates_are_what_is_small(tmp_path: Path) -> 
     assert sorted(got[1:-1]) == sorted(["config.json", *names])
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("files", "words"),
     [
         ({"config.json": {"architectures": ["Other"]}}, "architecture 'Other' is not supported"),
@@ -102,7 +103,7 @@ def test_a_disk_that_is_too_small_is_said_before(tmp_path: Path, monkeypatch: py
     assert shelf.fetched == ["config.json", "config.json"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("number", "words"),
     [(errno.ENOSPC, "disk is full"), (errno.EACCES, "may not write under /x"), (errno.ECONNRESET, "start again")],
 )

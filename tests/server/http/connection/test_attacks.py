@@ -34,7 +34,7 @@ def test_no_target_ends_the_clock(tls: Tls | None, target: bytes) -> None:
     serve(scenario, tls=tls)
 
 
-def test_a_connection_that_is_lost_before_its_request_begins_leaves_nothing(tls: Tls | None) -> None:
+def test_a_connection_that_is_lost_before_its_request_begins_leaves_nothing(every_tls: Tls | None) -> None:
     async def scenario(s: Serving) -> None:
         for _ in range(20):
             client = await s.client()
@@ -44,7 +44,7 @@ def test_a_connection_that_is_lost_before_its_request_begins_leaves_nothing(tls:
         await s.wait(31)
         assert s.connections.unparsed == 0
 
-    serve(scenario, tls=tls)
+    serve(scenario, tls=every_tls)
 
 
 def test_pipelined_heads_are_parsed_one_by_one(tls: Tls | None) -> None:
@@ -141,7 +141,7 @@ def test_only_chunked_is_chunked(tls: Tls | None, encoding: bytes) -> None:
 
 def test_stalled_bodies_give_way_to_whoever_asks(tls: Tls | None) -> None:
     async def scenario(s: Serving) -> None:
-        stalled = [await s.client(post(100)) for _ in range(50)]
+        stalled = [await s.client(post(100)) for _ in range(15)]
         sending = await s.client(post(100_000))
         await s.wait(1)
         for _ in range(99):
@@ -155,7 +155,7 @@ def test_stalled_bodies_give_way_to_whoever_asks(tls: Tls | None) -> None:
         await sending.say(CHUNK)
         assert await sending.answer() == (200, 100_000), "whose body comes keeps its place"
 
-    serve(scenario, tls=tls, max_connections=51)
+    serve(scenario, tls=tls, max_connections=16)
 
 
 @each_of("framing", [b"content-length: 100\r\n", b"transfer-encoding: chunked\r\n"], ids=["length", "chunked"])
@@ -203,13 +203,13 @@ def test_no_bytes_hold_the_loop(begins: bytes, unit: bytes) -> None:
     serve(scenario)
 
 
-def test_a_tls_handshake_logs_no_error(tls: Tls | None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tls_handshake_logs_no_error(every_tls: Tls | None, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(s: Serving) -> None:
         for _ in range(20):
             assert await (await s.client(GET)).answer() == (200, 2)
         await asyncio.sleep(0.01)
 
-    serve(scenario, tls=tls)
+    serve(scenario, tls=every_tls)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
@@ -231,7 +231,7 @@ def test_a_body_of_lines_is_no_head_whoever_has_a_turn_meanwhile(tls: Tls | None
         others = [await s.client(post(1 << 20)) for _ in range(3)]
         for size in (3000, 40_000):
             client = await s.client()
-            for _ in range(10):
+            for _ in range(5):
                 for one in others:
                     one.sock.send(b"x" * 5000)
                 client.sock.send(post(size) + b"\n" * size)
@@ -263,7 +263,7 @@ def test_a_head_has_its_bounds_behind_a_body_that_nobody_read(apart: bool, body:
 
 
 @each_of("version", [b"1.0", b"1.1"])
-def test_a_client_that_still_sends_hears_an_early_answer(tls: Tls | None, version: bytes) -> None:
+def test_a_client_that_still_sends_hears_an_early_answer(every_tls: Tls | None, version: bytes) -> None:
     """Also one after which the connection closes."""
 
     async def scenario(s: Serving) -> None:
@@ -273,7 +273,7 @@ def test_a_client_that_still_sends_hears_an_early_answer(tls: Tls | None, versio
             await client.say(CHUNK)
         assert await client.answer() == (200, 2) and await client.hear() == b""
 
-    serve(scenario, tls=tls)
+    serve(scenario, tls=every_tls)
 
 
 @each_of("path", [b"/length/2", b"/read", b"/stream/50", b"/wait"])

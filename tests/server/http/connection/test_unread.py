@@ -1,5 +1,7 @@
 """Answers that nobody reads cost no place and bounded bytes; slow readers get theirs whole."""
 
+import socket
+
 from tests.server.http.connection.serving import CHUNK, GET, Client, Serving, serve, settled, until
 from tests.tables import each_of
 
@@ -45,6 +47,7 @@ def test_a_slow_reader_gets_all_of_it() -> None:
                 heard += await client.hear()
             await settled()
         assert s.connections.clock.now > 100 and s.rejected("unread") == 0
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # the rest, as fast as it comes
         while not heard.endswith(b"\r\n0\r\n\r\n"):
             more = await client.hear()
             assert more
@@ -98,9 +101,9 @@ def test_a_client_that_leaves_leaves_nothing() -> None:
     serve(scenario)
 
 
-def test_a_thousand_resting_connections_cost_the_busy_ones_nothing() -> None:
+def test_hundreds_of_resting_connections_cost_the_busy_ones_nothing() -> None:
     async def scenario(s: Serving) -> None:
-        resting = [await s.client(GET) for _ in range(1000)]
+        resting = [await s.client(GET) for _ in range(300)]
         for one in resting:
             assert (await one.answer())[0] == 200
         busy = [await s.client() for _ in range(16)]
@@ -109,7 +112,7 @@ def test_a_thousand_resting_connections_cost_the_busy_ones_nothing() -> None:
                 await one.say(GET)
             assert [await one.answer() for one in busy] == [(200, 2)] * 16
             await s.wait(2)
-        assert s.connections.n == 1016
+        assert s.connections.n == 316
         for one in resting:
             await one.say(GET)
         assert {await one.answer() for one in resting} == {(200, 2)}

@@ -8,13 +8,16 @@ from unittest.mock import MagicMock
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.responses import Response
 
 from server.http.app import create_app, create_waiting_app
 from server.http.health import DownloadProgress
-from server.http.middleware.keys import ApiKeys, digest_of
+from server.http.middleware.keys import OPEN_PATHS, ApiKeys, digest_of
+from server.http.openapi.described import ref_of
 from server.http.openapi.document import ROUTES
+from server.http.openapi.failures import ERROR_TYPES
 from server.http.pages import PATHS
 from server.http.routes.chat_completions import read_openai
 from server.http.routes.completions import read_completions
@@ -26,8 +29,8 @@ from server.http.routes.vllm_fields import COMPLETION_FIELDS, FIELDS, RESPONSES_
 from server.metrics import Metrics
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import behind_guard, bodies
+from tests.server.http.openapi.document import VERSION, document
 from tests.server.http.openapi.readers import asked_by
-from tests.server.http.openapi.shared import document
 from tests.server.scenario import Play
 from tests.tables import each_of
 
@@ -73,6 +76,37 @@ def test_every_route_with_a_body_has_its_reader_here() -> None:
     }
 
 
+def each_operation() -> list[tuple[str, str, dict[str, Any]]]:
+    return [(path, method, one) for path, item in document()["paths"].items() for method, one in item.items()]
+
+
+def test_every_operation_has_a_name_of_its_own_and_asks_for_a_key_where_it_is_not_open() -> None:
+    names = [one["operationId"] for _, _, one in each_operation()]
+    assert len(names) == len(set(names)) > 20
+    assert {path for path, _, one in each_operation() if "security" not in one} == OPEN_PATHS
+    for path, method, one in each_operation():
+        assert ("401" in one["responses"]) == ({"bearer": []} in one.get("security", [])) == (path not in OPEN_PATHS)
+        assert any("content" in answer for answer in one["responses"].values()) == (method != "head"), path
+
+
+def test_a_stream_says_what_its_events_are() -> None:
+    content = document()["paths"]["/chat"]["post"]["responses"]["200"]["content"]
+    assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/NativeAnswer"}
+    data = content["text/event-stream"]["schema"]["properties"]["data"]["anyOf"]
+    assert data[0] == {"const": "[DONE]"}
+    refs = [one["$ref"] for one in data[1]["contentSchema"]["anyOf"]]
+    assert refs[0] == "#/components/schemas/NativeEvent" and ref_of(ERROR_TYPES[500]) in refs
+
+
+def test_examples_and_headers_stand_beside_the_body() -> None:
+    chat = document()["paths"]["/v1/chat/completions"]["post"]
+    assert len(chat["requestBody"]["content"]["application/json"]["examples"]) >= 4 and chat["requestBody"]["required"]
+    assert [one["name"] for one in chat["parameters"]] == ["X-Request-Id", "X-Pixelferry-Timings"]
+    named = document()["paths"]["/v1/models/{name}"]["get"]
+    assert (named["parameters"][0]["name"], named["parameters"][0]["in"]) == ("name", "path")
+    assert named["parameters"][0]["required"] and "404" in named["responses"]
+
+
 def refused_on(path: str) -> set[str]:
     """Fields that are looked at to be refused."""
     fields = {
@@ -92,9 +126,16 @@ def fields_of(path: str) -> set[str]:
     return found
 
 
+def body_of(path: str) -> Any:
+    """The type that the document has for the body of a route."""
+    return next(route.body for route in ROUTES if route.path == path)
+
+
 @each_of("path", READERS)
 def test_every_field_that_a_reader_takes_stands_in_the_document(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = [dict(route.examples) for route in ROUTES if route.path == path]
+    for body in examples[0].values():
+        TypeAdapter(body_of(path)).validate_json(json.dumps(body))
     asked = asked_by(READERS[path], list(examples[0].values()), monkeypatch)
     assert len(asked) > 2
     assert asked - refused_on(path) - fields_of(path) == set()
@@ -150,31 +191,27 @@ def client_of(app: Starlette) -> httpx.AsyncClient:
 
 
 def test_the_document_asks_for_a_key_and_the_page_does_not(play: Play) -> None:
+    """Below a path, of which the document says so."""
+
     async def scenario(scene: Scene) -> None:
         keys = ApiKeys((digest_of("k"),), None)
-        async with client_of(create_app(scene.service, bodies(), version="1.2.3", keys=keys)) as client:
+        app = create_app(scene.service, bodies(), version=VERSION, root_path="/llm", keys=keys)
+        async with client_of(app) as client:
             assert (await client.get("/openapi.json")).status_code == 401
-            answer = await client.get("/openapi.json", headers={"authorization": "Bearer k"})
-            assert answer.json() == document() and answer.headers["content-type"] == "application/json"
-            page = await client.get("/docs")
-            assert page.status_code == 200 and "1.2.3" not in page.text and "/chat" not in page.text
-
-    play(scenario)
-
-
-def test_below_a_path_the_document_says_so(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:
-        async with client_of(create_app(scene.service, bodies(), root_path="/llm")) as client:
             for path in ("/llm/openapi.json", "/openapi.json"):
-                assert (await client.get(path)).json()["servers"] == [{"url": "/llm"}]
-            assert (await client.get("/llm/docs")).status_code == 200
+                answer = await client.get(path, headers={"authorization": "Bearer k"})
+                assert answer.json() == {**document(), "servers": [{"url": "/llm"}]}
+                assert answer.headers["content-type"] == "application/json"
+            for path in ("/llm/docs", "/docs"):
+                page = await client.get(path)
+                assert page.status_code == 200 and VERSION not in page.text and "/chat" not in page.text
 
     play(scenario)
 
 
 def test_it_is_there_while_a_model_is_downloaded(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
-        app = create_waiting_app(DownloadProgress(), Metrics("tiny", "1"), bodies(), "1.2.3")
+        app = create_waiting_app(DownloadProgress(), Metrics("tiny", "1"), bodies(), VERSION)
         async with client_of(app) as client:
             assert (await client.get("/openapi.json")).json() == document()
             assert (await client.get("/docs")).status_code == 200

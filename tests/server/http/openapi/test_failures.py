@@ -14,7 +14,7 @@ from server.metrics import FAULTS, REFUSALS
 from server.requests.refusal import Refusal, RefusalKind
 from tests.architecture.laws import sources
 from tests.e2e.running import REPO
-from tests.server.http.openapi.shared import document
+from tests.server.http.openapi.document import document
 from tests.tables import each_of
 
 # Where functions of server/requests/refusal.py take the code, by their names, which are those of kinds.
@@ -25,11 +25,10 @@ PLACES = {
 
 
 def test_every_code_of_the_metrics_stands_in_the_document() -> None:
-    told = document()
     answered = {code for _, codes in FAILURES.values() for code in codes}
     assert {*FAULTS, *REFUSALS} - answered - UNANSWERED.keys() == set()
     assert not answered & UNANSWERED.keys()
-    schemas = told["components"]["schemas"]
+    schemas = document()["components"]["schemas"]
     written = {
         code
         for status in FAILURES
@@ -37,7 +36,8 @@ def test_every_code_of_the_metrics_stands_in_the_document() -> None:
         or [schemas[f"Detail{status}"]["properties"]["code"].get("const")]
     }
     assert {*FAULTS, *REFUSALS} - UNANSWERED.keys() <= written
-    assert all(f"`{code}`" in json.dumps(told) for code in UNANSWERED)
+    text = json.dumps(document())
+    assert all(f"`{code}`" in text for code in UNANSWERED)
 
 
 def codes_in_the_source() -> Iterator[tuple[str, str, int]]:

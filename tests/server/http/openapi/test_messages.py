@@ -1,22 +1,21 @@
-"""Examples of messages are read; answers, events and errors of Anthropic's form are what the document tells."""
+"""Answers, events and errors of Anthropic's form are what the document tells."""
 
-import json
 from typing import Any, get_args
 
 import pytest
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.types import Scope
 
 from server.http.errors import STATUS, body_of, in_dialect
 from server.http.openapi import messages as told
 from server.http.openapi.failures import ANTHROPIC_ERRORS, FAILURES
-from server.http.routes.messages import CHOICES, message_usage, read_counted, read_messages
+from server.http.routes.messages import CHOICES, message_usage
 from server.request_context import RequestContext
 from server.requests.answer import Delta
 from server.requests.refusal import Refusal, RefusalKind
 from server.requests.sampling import SamplingRequest
 from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, answered, collected
-from tests.server.http.openapi.shared import document
+from tests.server.http.openapi.document import document
 from tests.server.http.routes.test_messages import events, serializer
 from tests.tables import each_of
 from tokenization.chat import blocks
@@ -24,14 +23,6 @@ from tokenization.text.call_parser import CallPiece
 
 CALL = CallPiece(index=0, id="call_1", name="weather", arguments='{"city": "Rome"}')
 CALLED = [Delta(text="I look.", tokens=TOKENS[:1]), Delta(text="", tokens=(), calls=(CALL,), finish="tool_calls")]
-EXAMPLES = [(route, body) for route in told.ROUTES for body in route.examples.values()]
-
-
-@each_of(("route", "body"), EXAMPLES)
-def test_examples_are_read(route: Any, body: Any) -> None:
-    read = read_counted if "count" in route.path else read_messages
-    assert read(json.dumps(body).encode(), "r1").id == "r1"
-    TypeAdapter(route.body).validate_json(json.dumps(body))
 
 
 @each_of("deltas", [DELTAS, CALLED])
@@ -54,11 +45,12 @@ def test_an_error_has_anthropics_form(kind: RefusalKind) -> None:
     scope: Scope = {"path": "/v1/messages", "state": {"context": RequestContext("r1")}}
     body = in_dialect(body_of(Refusal(kind, "why", code=code), "r1"), status, scope)
     ANTHROPIC_ERRORS[status].model_validate(body)
-    paths = document()["paths"]
+
+
+def test_errors_of_messages_are_told_in_that_form() -> None:
     for path in ("/v1/messages", "/v1/messages/count_tokens"):
-        assert paths[path]["post"]["responses"]["429"]["content"]["application/json"]["schema"] == {
-            "$ref": "#/components/schemas/AnthropicError429"
-        }
+        told = document()["paths"][path]["post"]["responses"]["429"]
+        assert told["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/AnthropicError429"}
 
 
 def types(*kinds: type[BaseModel]) -> set[Any]:

@@ -1,9 +1,17 @@
-"""What readers by hand take of parts, media, tools and forms is what the types of the document hold."""
+"""What readers by hand take of parts, media, tools, items and forms is what the types of the document hold."""
 
-from pydantic import BaseModel
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel, ValidationError
 
 from server.http.openapi import request_fields as told
+from server.http.openapi import responses
+from server.http.openapi.chats import ChatCompletionRequest
+from server.http.routes.responses_body import TOOL
+from server.http.routes.responses_items import ROLES
 from server.http.routes.structured import ANSWER_KINDS, FORMS
+from tests.tables import each_of
 from tokenization.chat import dialects, rendering
 from tokenization.chat.options import KEYS
 from tokenization.chat.template_variables import VARIABLES
@@ -43,3 +51,27 @@ def test_forms_tools_and_rendering() -> None:
     assert values(told.ResponseFormat, "type") == {*ANSWER_KINDS}
     fields = {rendering.GENERATION, rendering.CONTINUE, rendering.MEDIA, VARIABLES}
     assert names(told.RenderingFields) == fields
+
+
+def test_items_and_tools_of_responses() -> None:
+    assert set(get_args(responses.InputMessage.model_fields["role"].annotation)) == {*ROLES}
+    assert names(responses.OfferedFunction) == {"type", *TOOL}
+    assert names(responses.InputPicture) == {"type", "image_url", *KEYS["image"]}
+    assert names(responses.InputFile) >= {"file_data", "file_url", "filename", *KEYS["video"], *KEYS["audio"]}
+
+
+CHAT, ASKED = {"messages": [{"role": "user", "content": "Hi"}]}, {"input": "Hi"}
+
+
+@each_of(
+    "body",
+    [
+        *({**CHAT, **field} for field in ({"temperature": -1}, {"messages": []}, {"n": 0}, {"tool_choice": "maybe"})),
+        *({**ASKED, **field} for field in ({"max_tokens": 1}, {"n": 2}, {"logprobs": True}, {"top_logprobs": 21})),
+    ],
+)
+def test_what_is_refused_does_not_fit(body: dict[str, Any]) -> None:
+    form: type[BaseModel] = ChatCompletionRequest if "messages" in body else responses.CreateResponse
+    form.model_validate(CHAT if "messages" in body else ASKED)
+    with pytest.raises(ValidationError):
+        form.model_validate(body)

@@ -10,7 +10,7 @@ from server.http.routes import transcriptions as reader
 from server.http.routes.transcriptions import FORMATS, TranscriptSerializer
 from server.request_context import RequestContext
 from tests.server.http.answers import ACCEPTED, DELTAS, answered, collected, parse_all
-from tests.server.http.openapi.shared import document
+from tests.server.http.openapi.document import document
 from tests.server.http.routes.test_transcriptions import read
 from tests.tables import each_of
 

@@ -1,4 +1,4 @@
-"""The document, which takes a third of a second of the processor to build: once in a process, when a test asks."""
+"""The document that all tests look at: it is made once."""
 
 from functools import cache
 from typing import Any
@@ -10,5 +10,5 @@ VERSION = "1.2.3"
 
 @cache
 def document() -> dict[str, Any]:
-    """No test changes it."""
+    """To be read, not to be changed."""
     return openapi_document(VERSION)
