@@ -14,7 +14,7 @@ from tests.architecture.parsed import module
 
 ROOMS = ("server", "model", "tokenization", "shm", "configs")
 CODE = (*ROOMS, "tests", "benchmarks", "demo", "deploy", "docs", "examples", "constraints")
-MAX_FILE_LINES = 300
+MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_MODULES = 15  # directly in one folder of a room
 WING_LINES = {"server/loadtest": 2_880}  # of a wing that is complete; to raise one takes a line in docs/log.md

@@ -59,7 +59,8 @@ class _Sites(ast.NodeVisitor):
 
     def visit(self, node: ast.AST) -> None:
         if not isinstance(node, ast.stmt):
-            return super().visit(node)
+            super().visit(node)
+            return
         if isinstance(node, ast.Import | ast.ImportFrom | ast.Global | ast.Nonlocal | ast.Assert):
             return
         if isinstance(node, ast.Expr) and (isinstance(node.value, ast.Constant) or self._logs(node.value)):
@@ -83,8 +84,8 @@ class _Sites(ast.NodeVisitor):
         for part in (*node.args.defaults, *(one for one in node.args.kw_defaults if one)):
             self.visit(part)
         self._depth += 1
-        for part in node.body:
-            self.visit(part)
+        for inner in node.body:
+            self.visit(inner)
         self._depth -= 1
 
     visit_AsyncFunctionDef = visit_FunctionDef

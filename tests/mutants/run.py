@@ -122,7 +122,8 @@ def _in_order(hits: list[str], costs: dict[str, float]) -> list[str]:
     files: dict[str, list[str]] = defaultdict(list)
     for test in hits:
         files[test.partition("::")[0]].append(test)
-    found, spent = [], 0.0
+    found: list[str] = []
+    spent = 0.0
     for tests in sorted(files.values(), key=lambda tests: sum(costs[one] for one in tests)):
         spent += sum(costs[one] for one in tests)
         if found and spent > SECONDS:

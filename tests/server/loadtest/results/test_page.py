@@ -7,7 +7,7 @@ from pathlib import Path
 
 from server.loadtest.results.client_load import ClientLoad
 from server.loadtest.results.measures import Record, RequirementResult
-from server.loadtest.results.page import page, write_page
+from server.loadtest.results.page import page, stage_bars, write_page
 from tests.server.loadtest.examples import drawn, result_of
 
 VOID = {"meta", "br", "img", "link", "path", "circle", "rect"}
@@ -67,6 +67,13 @@ def test_a_sweep_shows_its_curves_and_its_knee() -> None:
     assert "Sweep" in text and "Highest load that was carried: 2 req/s" in text
     assert "carried" not in page(result_of(swept)), "without an objective nobody knows"
     assert "Sweep" not in page(result_of([("1 req/s", 1.0, drawn(9))]))
+
+
+def test_stages_inside_another_stage_are_no_bar_of_their_own() -> None:
+    stages = {"queue": 0.1, "prepare": 0.3, "prepare.decode": 0.2}
+    step = result_of([("x", 1.0, [replace(one, stages=stages) for one in drawn(3)])]).steps[0]
+    bars = stage_bars(step)
+    assert bars is not None and "queue" in bars and "prepare" in bars and "prepare.decode" not in bars
 
 
 def test_a_run_without_an_answer_has_a_page_too() -> None:
