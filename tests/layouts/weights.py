@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -49,9 +51,16 @@ SPOKEN = {
 
 def hub_tensors(path: Path) -> dict[str, np.ndarray]:
     """float32 by name on the hub, for the config.json under `path`. The same for the same file."""
+    return dict(_drawn((path / "config.json").read_text(encoding="utf-8")))
+
+
+@lru_cache(maxsize=1)  # the layouts of one model are written one after the other
+def _drawn(written: str) -> dict[str, np.ndarray]:
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(str(path))
+    with TemporaryDirectory() as alone:
+        (Path(alone) / "config.json").write_text(written, encoding="utf-8")
+        config = AutoConfig.from_pretrained(alone)
     kind, own = reference_class(config)
     tensors = random_tensors(kind, own, HUB_PREFIXES[config.model_type])
     if config.model_type == "qwen2_5_omni":

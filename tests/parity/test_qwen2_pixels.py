@@ -141,7 +141,7 @@ def test_the_smaller_of_the_two_caps_wins(qwen2: Checkpoint, large: bytes) -> No
                     assert_same_pixels(capped, large, max_pixels=most)
 
 
-BOUNDS = [
+BOUNDS: list[tuple[dict[str, Any], int]] = [
     ({"min_pixels": 3136, "max_pixels": 100_352}, 100_352),
     ({"size": {"shortest_edge": 3136, "longest_edge": 100_352}}, 100_352),
     ({"size": {"min_pixels": 3136, "max_pixels": 100_352}}, 100_352),
