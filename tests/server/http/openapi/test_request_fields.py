@@ -61,15 +61,11 @@ def test_items_and_tools_of_responses() -> None:
 
 
 CHAT, ASKED = {"messages": [{"role": "user", "content": "Hi"}]}, {"input": "Hi"}
+WRONG_CHATS: list[dict[str, Any]] = [{"temperature": -1}, {"messages": []}, {"n": 0}, {"tool_choice": "maybe"}]
+WRONG_RESPONSES: list[dict[str, Any]] = [{"max_tokens": 1}, {"n": 2}, {"logprobs": True}, {"top_logprobs": 21}]
 
 
-@each_of(
-    "body",
-    [
-        *({**CHAT, **field} for field in ({"temperature": -1}, {"messages": []}, {"n": 0}, {"tool_choice": "maybe"})),
-        *({**ASKED, **field} for field in ({"max_tokens": 1}, {"n": 2}, {"logprobs": True}, {"top_logprobs": 21})),
-    ],
-)
+@each_of("body", [*({**CHAT, **field} for field in WRONG_CHATS), *({**ASKED, **field} for field in WRONG_RESPONSES)])
 def test_what_is_refused_does_not_fit(body: dict[str, Any]) -> None:
     form: type[BaseModel] = ChatCompletionRequest if "messages" in body else responses.CreateResponse
     form.model_validate(CHAT if "messages" in body else ASKED)
