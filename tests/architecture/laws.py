@@ -79,10 +79,17 @@ def wide_folders(root: Path) -> list[str]:
 
 
 def ways_past_the_front_door(root: Path) -> list[str]:
-    """Imports of a module of shm/ from outside it: all that can be asked of the room is in `shm` itself."""
-    pattern = re.compile(r"^\s*(?:from|import) shm\.\w", re.MULTILINE)
+    """Imports of a module of shm/, or of server/metrics, from outside it: all that can be asked of these is in the
+    package itself."""
     others = ("server", "model", "tokenization", "configs", "benchmarks", "demo", "examples")
-    return [name for name, text in sources(root, others) if pattern.search(text)]
+    past = {"shm": others, "server.metrics": ("server",)}
+    return [
+        name
+        for package, folders in past.items()
+        for name, text in sources(root, folders)
+        if not name.startswith(package.replace(".", "/"))
+        and re.search(rf"^\s*(?:from|import) {re.escape(package)}\.\w", text, re.MULTILINE)
+    ]
 
 
 def names_without_meaning(root: Path) -> list[str]:

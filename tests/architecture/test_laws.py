@@ -44,6 +44,7 @@ PLANTS: list[tuple[Law, str, str]] = [
     (laws.wide_folders, "shm/sixteenth.py", '"""Doc."""\n'),
     (laws.ways_past_the_front_door, "server/a.py", '"""Doc."""\nfrom shm.pool import Pool\n'),
     (laws.ways_past_the_front_door, "demo/a.py", '"""Doc."""\ndef f():\n    import shm.segment\n'),
+    (laws.ways_past_the_front_door, "server/a.py", '"""Doc."""\nfrom server.metrics.codes import FAULTS\n'),
     (laws.names_without_meaning, "server/utils/a.py", '"""Doc."""\n'),
     (laws.names_without_meaning, "server/shm_helper.py", '"""Doc."""\n'),
     (laws.names_twice, "server/a.py", '"""Doc."""\nclass Once: pass\n'),
