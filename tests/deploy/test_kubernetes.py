@@ -214,6 +214,7 @@ def assert_published(objects: Iterable[dict[str, Any]], path: Path) -> list[str]
     return [part["kind"] for part in parts]
 
 
+@pytest.mark.process
 @needs_schemas
 def test_each_file_keeps_to_the_schema_of_its_kinds(tmp_path: Path) -> None:
     named = [path for path in sorted((DEPLOY / "kubernetes").glob("*/*.yaml")) if path.stem != "kustomization"]
@@ -226,6 +227,7 @@ def test_each_file_keeps_to_the_schema_of_its_kinds(tmp_path: Path) -> None:
     assert kinds.count("PodTemplate") == 4, "heads and workers of both"
 
 
+@pytest.mark.process
 @needs_kubectl
 @needs_schemas
 def test_what_kubectl_builds_keeps_to_it(tmp_path: Path) -> None:
@@ -233,6 +235,7 @@ def test_what_kubectl_builds_keeps_to_it(tmp_path: Path) -> None:
     assert assert_published(built, tmp_path / "built.yaml").count("Deployment") == 2
 
 
+@pytest.mark.process
 @needs_schemas
 @each_of("kind", ["PodTemplate", "HorizontalPodAutoscaler"])
 def test_a_misspelt_field_is_seen(kind: str, tmp_path: Path) -> None:

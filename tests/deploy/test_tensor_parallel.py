@@ -60,6 +60,7 @@ def test_what_the_overlay_does_not_speak_of_is_the_bases() -> None:
     assert pod["volumes"] == plain_pod["volumes"]
 
 
+@pytest.mark.process
 @needs_kubectl
 @needs_schemas
 def test_what_kubectl_builds_keeps_to_the_schema(tmp_path: Path) -> None:

@@ -252,6 +252,7 @@ def test_odd_entries_are_told_and_left_alone(root: Path) -> None:
 ODD = [(b"", 0), (b"\xff\xfe" * 50_000, 0), (b"ab " * 1_000_000, 0), (b"q" * 9_000_000, 0), (b"q" * 9000, 1 << 40)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("content", "length"), ODD, ids=["empty", "no text", "words", "one word", "1 TiB"])
 def test_files_of_any_size_and_content_in_the_place_of_lists_are_survived(
     root: Path, content: bytes, length: int

@@ -186,6 +186,7 @@ def test_leases_that_are_gone_fail_one_job(server: Server, caplog: pytest.LogCap
     assert isinstance(server.recv(), Prepared)
 
 
+@pytest.mark.slow
 def test_a_pulse_beats_while_a_job_is_stuck(server: Server) -> None:
     """And says since when; what waits for the server is not stuck, and spends no time of its own."""
     begun = time.monotonic()

@@ -19,6 +19,8 @@ from model.engine.sequence import Key, Sequence, Status
 from tests.model.engine.bookkeeping import medium, outcome
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 SIZE = 4
 STOP = 7
 

@@ -17,6 +17,8 @@ from tests.model.ops.present import present_ops
 from tests.npu.graph_double import GraphDouble
 from tests.tables import each_of
 
+pytestmark = pytest.mark.network
+
 
 def rows_of(path: Path, longest: int, most: int, monkeypatch: pytest.MonkeyPatch) -> list[CaseResult]:
     for module in (runner, graphs):

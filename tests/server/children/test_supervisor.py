@@ -44,6 +44,7 @@ def test_a_death_is_seen_at_once_and_another_is_started() -> None:
     assert keep(GOOD, scenario) == ["started", "ready", "down", "lost", "started", "ready"]
 
 
+@pytest.mark.process
 def test_one_that_stops_is_killed_and_replaced() -> None:
     """One that pulses is left alone. One that stops when it is ready, or while it loads, is not."""
     pulses: list[Any] = []
@@ -80,6 +81,7 @@ def test_one_that_pulses_and_makes_no_progress_is_killed(caplog: pytest.LogCaptu
     assert "in pulse" in getattr(where, "stacks", "") and "most recent call first" in getattr(where, "stacks", "")
 
 
+@pytest.mark.process
 def test_one_that_hung_while_it_loads_is_not_ready_any_more(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says while its stacks are read comes too late: it is killed next."""
 

@@ -67,6 +67,7 @@ def test_a_connection_that_breaks_goes_on_where_it_stopped(
     assert [line.endswith("bytes=100000-") for line in shared.got("model.safetensors")] == [False, True]
 
 
+@pytest.mark.process
 def test_a_refusal_is_what_the_program_ends_with(tmp_path: Path) -> None:
     with running({}) as hub:
         assert "has no file config.json" in error_of(fetch(hub.url, tmp_path, *ARGS))

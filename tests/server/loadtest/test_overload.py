@@ -8,6 +8,8 @@ from tests.server.loadtest.fixed_delays import Delays
 from tests.server.loadtest.test_run import run
 from tests.tables import each_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_bound_on_requests_in_flight_hides_no_queue() -> None:
     """40 requests a second at a server that answers 9 of them, one after the other."""

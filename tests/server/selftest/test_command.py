@@ -17,6 +17,7 @@ ROW = '{"type": "CaseResult", "section": "points", "name": "%s", "verdict": "%s"
 OPENED = '{"type": "Opened", "device": "cpu", "versions": {"torch": "2"}}'
 
 
+@pytest.mark.process
 def test_a_real_section_passes_and_is_written_and_a_given_model_is_told(tmp_path: Path, capfd: Captured) -> None:
     """Points are the shortest section that computes; the model's directory is not in the file."""
     (tmp_path / "config.json").write_text('{"architectures": ["No"]}')

@@ -19,6 +19,8 @@ from tokenization.media import audio_decoder
 from tokenization.media.audio import read_sound
 from tokenization.media.audio_decoder import open_sound
 
+pytestmark = pytest.mark.slow
+
 LIMITS = MediaConfig()
 NO_SOUND = "this is not a sound that the server reads, or its header is damaged"
 NOTHING = "the file holds no sound that can be decoded"

@@ -27,6 +27,8 @@ from tokenization.media.video_decoder import open_video
 from tokenization.media.video_probe import probe
 from tokenization.worker_memory import bound_memory
 
+pytestmark = pytest.mark.slow
+
 CPU_SECONDS = 0.5
 TABLES = (b"stts", b"ctts", b"stsc", b"stsz", b"stz2", b"stco", b"co64", b"stss", b"elst", b"trun", b"sbgp", b"sgpd")
 

@@ -32,6 +32,7 @@ SIZE = (56, 112)
 # ---- which frame is which
 
 
+@pytest.mark.slow
 @each_of("kind", KINDS)
 def test_each_frame_is_the_one_that_was_asked_for(kind: str) -> None:
     data = make_clip(**KINDS[kind])

@@ -71,6 +71,7 @@ def test_what_failed_anywhere_failed() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_error_of_a_collective_is_told_from_that_of_a_rank() -> None:
     error = RuntimeError("Connection closed by peer")
     with links(3) as found:

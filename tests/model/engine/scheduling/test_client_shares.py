@@ -12,6 +12,8 @@ from model.engine.scheduling.giving_way import TURN_TOKENS
 from model.engine.sequence import Status
 from tests.model.engine.bookkeeping import STOP, outcome, request, run, scheduler
 
+pytestmark = pytest.mark.slow
+
 GREEDY, OTHER, THIRD = 1, 2, 3
 Counted = Counter[int]
 

@@ -4,12 +4,15 @@ import random
 from collections import Counter
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.engine.scheduler import Scheduler
 from tests.model.engine.bookkeeping import outcome, request, scheduler
 from tests.tables import each_of
+
+pytestmark = pytest.mark.slow
 
 
 class Wants(NamedTuple):
