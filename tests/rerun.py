@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-MOST = 20  # tests that are told of; who has more begins with these
+MOST = 20  # failed tests that get a command
 BEFORE = {"pages": "PYTHONPATH=build/pages "}  # of a mark's command
 MORE = {"long": " --timeout 3600 -o faulthandler_timeout=0"}
 BY_RAY = ".venv/bin/python -m tests.deploy.ray.run"  # which makes the namespaces
@@ -30,10 +30,10 @@ def command(python: str, words: str, keywords: Collection[str], marks: Sequence[
     own = [mark for mark in marks if mark in keywords]
     if "ray" in own:
         return f"{BY_RAY} {words}"
-    told = " and ".join(own) if own or keywords else expression
+    marked = " and ".join(own) if own or keywords else expression
     before = "".join(BEFORE.get(mark, "") for mark in own)
     more = "".join(MORE.get(mark, "") for mark in own)
-    return f"{before}{python} -m pytest -n 0{f' -m {shlex.quote(told)}' if told else ''}{more} {words}"
+    return f"{before}{python} -m pytest -n 0{f' -m {shlex.quote(marked)}' if marked else ''}{more} {words}"
 
 
 def lines(reports: Sequence[Any], python: str, marks: Sequence[str], expression: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tables import each_of
+from tests.tables import each_of, entries
 
 
 def test_all_entries_are_tried_and_each_wrong_one_is_named() -> None:
@@ -39,3 +39,11 @@ def test_each_entry_has_a_directory_and_patches_of_its_own(
     assert list(tmp_path.iterdir()) == [] and "TABLE" not in os.environ
     (tmp_path / name).touch()
     monkeypatch.setenv("TABLE", name)
+
+
+def test_a_loop_names_each_wrong_entry() -> None:
+    with pytest.raises(AssertionError, match=r"2 entries are wrong:\n1, line \d+: (?s:.*)\n3, line"):
+        with entries() as entry:
+            for n in (1, 2, 3):
+                with entry(n):
+                    assert n == 2

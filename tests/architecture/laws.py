@@ -33,7 +33,7 @@ _MARKER = re.compile(r"\s*(?:[-*+>]|\d+\.)\s+")  # of an item or a quotation
 
 
 def sources(root: Path, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Path and text of every Python file under the folders, as they were when somebody first asked for a folder."""
+    """Path and text of every Python file under the folders, as they were when a folder was first read."""
     for folder in folders:
         yield from _folder(root, folder)
 

@@ -1,6 +1,6 @@
 """How far from transformers the order of our sums may carry us: bfloat16 logits, float32 towers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from model.net.multimodal import MultimodalLM
 from tests.parity.harness import Layouts, OurRun, Sample, hf_logits, load_hf, load_ours, make_sample
+from tests.tables import entries
 
 CHUNKS = (None, 1, 7, 16)  # tokens of a chunk; None: the whole prompt
 LOGITS_BAR = 1e-4
@@ -26,6 +27,17 @@ def assert_logits(ours: MultimodalLM, sample: Sample, expected: Tensor, chunks: 
         sizes = None if chunk is None else [chunk] * (n // chunk) + ([n % chunk] if n % chunk else [])
         furthest = float((OurRun(ours, blocks=256).whole(sample, sizes) - expected).abs().max())
         assert furthest < LOGITS_BAR, f"logits in chunks of {chunk} tokens differ by {furthest}"
+
+
+def check_layouts(ours: MultimodalLM, hf: Any, path: Path, layouts: Mapping[str, Layouts]) -> None:
+    """`assert_logits` of a prompt of each layout; a wrong one is named."""
+    with entries() as entry:
+        for name, layout in layouts.items():
+            sample = make_sample(path, layout)
+            expected = hf_logits(hf, sample, path)
+            with entry(name):
+                assert expected.std() > 0.5
+                assert_logits(ours, sample, expected)
 
 
 def check_bfloat16(

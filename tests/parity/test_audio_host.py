@@ -13,7 +13,6 @@ from PIL import Image
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.registry import family_of
-from tests.parity.entries import entries
 from tests.parity.omni_reference import (
     Part,
     audio,
@@ -31,6 +30,7 @@ from tests.parity.theirs import transformers
 from tests.samples.pictures import encoded, photo
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import film, tone
+from tests.tables import entries
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_audio import TEMPLATE as SOUND_TEMPLATE
 from tests.tiny.qwen2_audio import write_qwen2_audio

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from model.net import audio_tower
 from model.net.multimodal import MultimodalLM
-from tests.parity.entries import entries
 from tests.parity.harness import (
     Film,
     Layouts,
@@ -25,6 +24,7 @@ from tests.parity.harness import (
 )
 from tests.parity.rounding import assert_logits, assert_no_further, assert_tower, check_bfloat16
 from tests.parity.theirs import transformers
+from tests.tables import entries
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_audio import SECONDS, write_qwen2_audio
 from tokenization.media.mel import CONTEXT_FRAMES, MelSpec, log_mel

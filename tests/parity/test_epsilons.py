@@ -21,10 +21,10 @@ from model.engine.messages import LargestItem
 from model.engine.profile import encode_dummy
 from model.ops.torch_ops import TorchOps
 from model.registry import family_of
-from tests.parity.entries import entries
 from tests.parity.harness import OurRun, Sample, load_hf, load_over
 from tests.parity.theirs import transformers
 from tests.published.edits import edit_json, edit_tensors
+from tests.tables import entries
 from tests.tiny.families import NAMES, WRITERS
 
 pytestmark = pytest.mark.network

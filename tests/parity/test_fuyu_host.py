@@ -12,10 +12,10 @@ from PIL import Image
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.registry import family_of
-from tests.parity.entries import entries
 from tests.parity.fuyu_reference import load_processor, their_prompt
 from tests.parity.in_rows import hf_rows
 from tests.samples.pictures import encoded, photo
+from tests.tables import entries
 from tests.tiny.fuyu import write_fuyu
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.rendering import with_rendering

@@ -12,11 +12,11 @@ from PIL import Image
 
 from configs.serve import MediaConfig
 from tests.model.engine.engine_harness import chat_of, clip
-from tests.parity.entries import entries
 from tests.parity.internvl_reference import TheirProcessor, as_patches, their_frames
 from tests.published.layouts import host_of
 from tests.samples.pictures import encoded, photo, with_alpha
 from tests.samples.videos import make_clip
+from tests.tables import entries
 from tests.tiny.internvl import write_internvl, write_published_internvl
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError

@@ -13,10 +13,10 @@ from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.net.vision import CLIP_MEAN, CLIP_STD
 from model.registry import family_of
-from tests.parity.entries import entries
 from tests.parity.theirs import transformers
 from tests.published.layouts import change
 from tests.samples.pictures import encoded, photo, with_alpha
+from tests.tables import entries
 from tests.tiny.llava import N_PADS, PIXELS, write_llava
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.rendering import with_rendering

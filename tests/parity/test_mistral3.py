@@ -12,13 +12,13 @@ from PIL import Image
 from configs.serve import MediaConfig
 from tests.model.engine.engine_harness import engine_at, engine_harness_at, picture
 from tests.parity.engine_check import Parts, Setup, prepared_one_by_one, submit_all
-from tests.parity.entries import entries
 from tests.parity.harness import OurRun, load_hf, load_ours, make_sample
 from tests.parity.pictures import MEMBERS, THREE, Theirs, compare_logits, sample_of, setup_at
 from tests.parity.pixtral_reference import let_it_load
 from tests.published.edits import edit_json
 from tests.published.layouts import host_of
 from tests.samples.pictures import encoded, photo, with_alpha
+from tests.tables import entries
 from tests.tiny.mistral3 import HUB_NAMES, VISION, write_mistral3
 from tests.tiny.qwen2_vl import write_json
 from tests.tiny.random_weights import write_random_weights

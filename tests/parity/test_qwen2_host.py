@@ -12,8 +12,8 @@ import torch
 from configs.checkpoint import Checkpoint
 from model.registry import family_of
 from tests.parity.conftest import MAX_PIXELS
-from tests.parity.entries import entries
 from tests.parity.theirs import transformers
+from tests.tables import entries
 from tests.tiny.qwen2_vl import SPECIAL, TEMPLATE, write_json
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError

@@ -13,9 +13,9 @@ from configs.serve import MediaConfig
 from model.net.vision import CLIP_MEAN, CLIP_STD
 from model.registry import family_of
 from tests.parity.conftest import MAX_PIXELS
-from tests.parity.entries import entries
 from tests.parity.theirs import transformers
 from tests.samples.pictures import encoded, photo, with_alpha
+from tests.tables import entries
 from tests.tiny.qwen2_vl import write_json
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions

@@ -25,13 +25,13 @@ from tests.parity.engine_check import (
     prepared_one_by_one,
     submit_all,
 )
-from tests.parity.entries import entries
 from tests.parity.harness import Film, Grid, Layouts, hf_pixels, load_hf, load_ours, make_sample
 from tests.parity.pictures import compare_logits, sample_of
 from tests.parity.qwen3_reference import their_ids, their_processor
 from tests.parity.rounding import assert_no_further, assert_tower, check_bfloat16
 from tests.published.layouts import host_of
 from tests.samples.videos import make_clip
+from tests.tables import entries
 from tests.tiny.qwen3_vl import write_qwen3_vl
 from tokenization.chat.parts import Media
 from tokenization.media.source import Source

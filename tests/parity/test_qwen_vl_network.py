@@ -15,7 +15,6 @@ from model.net.absolute_vit import AbsoluteVit
 from model.net.multimodal import MultimodalLM
 from model.net.vision import resample_positions
 from model.weights import Weights
-from tests.parity.entries import entries
 from tests.parity.golden_qwen_vl import (
     CKPT,
     IMAGES,
@@ -30,6 +29,7 @@ from tests.parity.golden_qwen_vl import (
     sample_of,
 )
 from tests.parity.harness import OurRun, Sample, load_ours
+from tests.tables import entries
 
 pytestmark = pytest.mark.network
 

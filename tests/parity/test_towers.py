@@ -10,9 +10,9 @@ from torch import Tensor
 
 from model.net import rope_vit
 from model.net.multimodal import MultimodalLM
-from tests.parity.entries import entries
 from tests.parity.harness import Film, Grid, hf_pixels, load_hf, load_ours, make_sample
 from tests.parity.rounding import assert_no_further, assert_tower
+from tests.tables import entries
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_vl import write_qwen2_vl

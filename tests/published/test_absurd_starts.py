@@ -13,7 +13,7 @@ from configs.checkpoint import MOST_FILE_BYTES, Checkpoint, CheckpointError
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
-from tests.parity.entries import entries
+from tests.tables import entries
 from tests.tiny.families import NAMES, WRITERS
 from tests.tiny.qwen2_vl import write_json
 

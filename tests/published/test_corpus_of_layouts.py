@@ -23,7 +23,6 @@ from tests.layouts.chats import WORDS, hub_form, random_messages
 from tests.layouts.directories import Layout, layouts, write_layout
 from tests.layouts.templates import OF_PARTS, PICTURES_FIRST
 from tests.model.engine.engine_harness import picture
-from tests.parity.entries import entries
 from tests.parity.fuyu_reference import load_processor, their_prompt
 from tests.parity.harness import OurRun, Sample, load_hf, load_ours
 from tests.parity.in_rows import hf_rows
@@ -32,6 +31,7 @@ from tests.parity.theirs import transformers
 from tests.samples.pictures import encoded
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import tone
+from tests.tables import entries
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.media.source import Source
 from tokenization.processor import Processor, StageClock

@@ -11,9 +11,9 @@ from configs.serve import ModelConfig, ServeConfig
 from server.requests.model_card import ModelCard, read_model_card
 from server.requests.sampling import Defaults, SamplingRequest
 from server.requests.unapplied import NOT_APPLIED
-from tests.parity.entries import entries
 from tests.parity.theirs import transformers
 from tests.published.edits import edit_json
+from tests.tables import entries
 from tests.tiny.families import WRITERS
 
 pytestmark = pytest.mark.network

@@ -16,13 +16,13 @@ from model.grids.bounds import frame_rules
 from server.report import describe
 from server.requests.model_card import read_model_card
 from server.thread_limit import Threads
-from tests.parity.entries import entries
 from tests.parity.harness import load_ours
 from tests.parity.theirs import transformers
 from tests.published.layouts import SEEING, WRITERS, audio_as_published, change, config_of, host_of
 from tests.samples.pictures import encoded, photo
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import tone
+from tests.tables import entries
 from tests.tiny.qwen_vl import write_qwen_vl
 from tokenization.chat.dialects import chat_from_native
 from tokenization.media.source import Source

@@ -11,9 +11,9 @@ import pytest
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.registry import family_of
-from tests.parity.entries import entries
 from tests.parity.theirs import transformers
 from tests.samples.sounds import encode_sound, make_tone, make_wav
+from tests.tables import entries
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_audio import extractor, write_qwen2_audio
 from tokenization.chat.errors import ChatError

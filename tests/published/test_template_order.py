@@ -10,9 +10,9 @@ import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.families.qwen2.qwen2_audio import TEMPLATE as BUILT_IN
-from tests.parity.entries import entries
 from tests.parity.theirs import transformers
 from tests.published.layouts import change, host_of
+from tests.tables import entries
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import TEMPLATE, write_qwen2_vl
 from tokenization.chat.dialects import chat_from_native

@@ -24,8 +24,8 @@ from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.grids.bounds import frame_rules
 from model.registry import family_of
-from tests.parity.entries import entries
 from tests.samples.pictures import encoded, photo
+from tests.tables import entries
 from tests.tiny.qwen2_vl import write_json, write_qwen2_vl
 from tests.tokenization.worker_harness import WorkerHarness, url, worker_harness_at
 from tokenization.chat.dialects import chat_from_openai

@@ -16,7 +16,6 @@ from model.registry import family_of
 from server.http.routes.vllm_fields import FIELDS
 from tests.e2e.running import RunningServer, data_url, picture, running
 from tests.e2e.test_chat import events
-from tests.parity.entries import entries
 from tests.parity.test_prefill import WITH_IDS
 from tests.published.vllm_fields import (
     ANY,
@@ -41,6 +40,7 @@ from tests.published.vllm_fields import (
     text,
 )
 from tests.samples.videos import make_clip
+from tests.tables import entries
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tests.tokenization.worker_harness import url
 from tokenization.chat.options import MediaOptions

@@ -17,9 +17,9 @@ from model.engine.messages import StartEngine
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
-from tests.parity.entries import entries
 from tests.parity.harness import OurRun, hf_logits, load_hf, load_ours, make_sample
 from tests.published.edits import edit_json, edit_tensors
+from tests.tables import entries
 from tests.tiny.families import WRITERS
 
 pytestmark = pytest.mark.network
