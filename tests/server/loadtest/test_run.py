@@ -13,6 +13,7 @@ from server.loadtest.results.result import RunResult
 from server.loadtest.run import LoadTest
 from tests.server.loadtest.examples import IDLE
 from tests.server.loadtest.fixed_delays import Delays, running
+from tests.server.loadtest.simulated_clock import run_simulated
 from tests.tables import each_of
 
 FAST: dict[str, Any] = {"first": 0.002, "between": 0.001}
@@ -37,7 +38,7 @@ def run(delays: Delays, *flags: str, interrupt_after: int | None = None) -> RunR
             finally:
                 watching.cancel()
 
-    return asyncio.run(go())
+    return run_simulated(go())
 
 
 def test_a_closed_loop_sends_all_and_measures_all() -> None:
@@ -46,8 +47,9 @@ def test_a_closed_loop_sends_all_and_measures_all() -> None:
     (step,) = result.steps
     assert (step.summary.requests, step.summary.answered, step.summary.output_tokens) == (12, 12, 48)
     assert len(delays.seen) == 14, "two more before the clock starts"
-    assert step.summary.latencies["ttft"]["min"] >= 0.01
-    assert step.summary.latencies["e2el"]["min"] >= 0.016, "three tokens more, 2 ms each"
+    ttft, e2el = step.summary.latencies["ttft"], step.summary.latencies["e2el"]
+    assert (ttft["min"], ttft["max"]) == pytest.approx((0.01, 0.01))
+    assert (e2el["min"], e2el["max"]) == pytest.approx((0.016, 0.016)), "three tokens more, 2 ms each"
     assert delays.connections <= 7, "connections are kept: three, and one for each look at the server"
     assert result.model == "fixed" and delays.seen[0]["model"] == "fixed"
     assert result.failures == [] and result.leak == "unknown"
@@ -57,7 +59,7 @@ def test_an_open_loop_keeps_its_times() -> None:
     result = run(Delays(**FAST), "--rate", "100", "--arrivals", "constant", "--requests", "20", "--ramp", "100ms")
     records = result.steps[0].records
     assert [record.index for record in records] == list(range(20))
-    assert all(record.wait >= 0 for record in records)
+    assert [record.wait for record in records] == pytest.approx([0.0] * 20, abs=1e-9)
     assert sum(not record.measured for record in records) == 5, "half of the ramp's rate for its time"
     assert result.steps[0].summary.requests == 15
 

@@ -10,12 +10,15 @@ import json
 import socket
 import ssl
 import time
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
+import uvicorn.server
 import uvloop
 
 from configs.serve import HttpConfig
@@ -151,6 +154,10 @@ class Counted(Connections):
         return super().enter(one)
 
 
+# As asyncio, where uvicorn's shutdown waits for tenths of a second.
+BRIEF = types.SimpleNamespace(**{**vars(asyncio), "sleep": lambda seconds: asyncio.sleep(min(seconds, 0.001))})
+
+
 class Ended(HttpServer):
     """Ends when it is told to, where uvicorn looks ten times a second whether it was."""
 
@@ -161,6 +168,11 @@ class Ended(HttpServer):
     async def main_loop(self) -> None:
         await self.on_tick(0)
         await self.told_to_end.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(uvicorn.server, "asyncio", BRIEF)
+            await super().shutdown(sockets)
 
 
 class Serving:
