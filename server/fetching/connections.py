@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -14,15 +15,23 @@ from server.fetching.target import ForbiddenUrl
 SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
 
 
+LIKE_SECONDS = 0.5  # in which most resolvers say that there is a name, or none
+
+
 class NoSuchHost(Exception):
-    """Its name could not be resolved."""
+    """Its name could not be resolved to an address that its client may know of."""
 
 
 class CheckedConnections(httpcore2.AsyncNetworkBackend):
     """httpcore2's sockets, for one medium over all its redirects: a name is what it was at first."""
 
-    def __init__(self, networks: AllowedNetworks, resolvers: Executor, seconds: float) -> None:
-        """resolvers: its threads look names up, and may wait for that; seconds: for all addresses of a host."""
+    def __init__(
+        self, networks: AllowedNetworks, resolvers: Executor, seconds: float, named: Callable[[str], bool]
+    ) -> None:
+        """resolvers: its threads look names up, and may wait for that; seconds: for all addresses of a host; named:
+        whether the operator named a host, and not only all of them: what is private of others no answer tells.
+        """
+        self._named = named
         self._seconds = seconds
         self._networks = networks
         self._resolvers = resolvers
@@ -62,13 +71,23 @@ class CheckedConnections(httpcore2.AsyncNetworkBackend):
         return self._pinned[host]
 
     async def _resolve(self, host: str) -> tuple[IPv4Address | IPv6Address, ...]:
-        loop = asyncio.get_running_loop()
+        """Raises NoSuchHost, also for a name that leads to where nothing is fetched from, and is not the operator's.
+
+        A client could else ask which private names there are. Both take the same time, where a resolver is quick.
+        """
+        begun, loop = time.monotonic(), asyncio.get_running_loop()
 
         def look_up() -> tuple[IPv4Address | IPv6Address, ...]:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
             return tuple(dict.fromkeys(ip_address(where[0]) for *_, where in found))
 
         try:
-            return await loop.run_in_executor(self._resolvers, look_up)
+            found = await loop.run_in_executor(self._resolvers, look_up)
         except (OSError, UnicodeError):
-            raise NoSuchHost from None
+            found = ()
+        named = self._named(host)
+        if found and (named or all(map(self._networks.allow, found))):
+            return found
+        if not named:
+            await asyncio.sleep(max(0.0, begun + LIKE_SECONDS - time.monotonic()))
+        raise NoSuchHost

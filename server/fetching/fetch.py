@@ -3,16 +3,17 @@
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 
 import anyio
 import httpcore2
 
-from configs.fetch import FetchConfig
+from configs.fetch import EVERY_HOST, FetchConfig
 from server.fetching.addresses import AllowedNetworks
 from server.fetching.connections import CheckedConnections, NoSuchHost
 from server.fetching.messages import PIECE_BYTES
-from server.fetching.target import FetchTarget, ForbiddenUrl, read_target
+from server.fetching.target import FetchTarget, ForbiddenUrl, allowed_by, read_target
 
 MAX_REDIRECTS = 3
 TURN_CHUNKS = 64  # of a body, after which other fetches have their turn
@@ -52,7 +53,7 @@ class MediaFetcher:
         except TimeoutError:
             raise FetchFailed(f"it took more than {limit:g} s") from None
         except NoSuchHost:
-            raise FetchFailed("the name of the host cannot be resolved") from None
+            raise FetchFailed("the name of the host cannot be resolved to a public address") from None
         except httpcore2.ConnectError as error:
             if isinstance(error.__context__, ssl.SSLCertVerificationError):
                 raise FetchFailed("the host's certificate cannot be verified") from None
@@ -83,7 +84,8 @@ class MediaFetcher:
         """Of one medium: no connection, and no name, is shared with another one."""
         if self._config.proxy is not None:
             return httpcore2.AsyncHTTPProxy(self._config.proxy, ssl_context=self._tls, max_keepalive_connections=0)
-        backend = CheckedConnections(self._networks, self._resolvers, self._config.first_byte_seconds)
+        named = partial(allowed_by, domains=[one for one in self._config.domains if one != EVERY_HOST])
+        backend = CheckedConnections(self._networks, self._resolvers, self._config.first_byte_seconds, named)
         return httpcore2.AsyncConnectionPool(self._tls, max_keepalive_connections=0, network_backend=backend)
 
     async def _hop(

@@ -32,6 +32,13 @@ def redirects() -> list[str]:
     return [*hops, f"http://public.test/redirect?status=302&to={quoted(second)}"]
 
 
+def by_name() -> set[str]:
+    """Those that lead to a name, none of which an operator has named."""
+    hops = {f"/redirect?status={status}&to={quoted(to)}" for status in STATUSES for to in ELSEWHERE if ".test/" in to
+            and "@" not in to and not to.startswith("ftp")}  # fmt: skip
+    return {*names(), *(f"http://public.test{hop}" for hop in hops)}
+
+
 def quoted(url: str) -> str:
     return "".join(f"%{byte:02x}" for byte in url.encode())
 

@@ -2,14 +2,16 @@
 
 import asyncio
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from server.fetching.addresses import AllowedNetworks
-from server.fetching.connections import CheckedConnections, NoSuchHost
+from server.fetching.connections import LIKE_SECONDS, CheckedConnections, NoSuchHost
 from server.fetching.target import ForbiddenUrl
+from tests.tables import each_of
 
 LOOPBACK = ("127.0.0.0/8",)
 
@@ -30,14 +32,15 @@ class ResolverDouble:
 
 
 def connect(
-    monkeypatch: pytest.MonkeyPatch, resolver: ResolverDouble, networks: tuple[str, ...] = LOOPBACK, times: int = 1
-) -> list[str]:
-    """The addresses that `times` connections to one name reached, at a port of this test."""
+    monkeypatch: pytest.MonkeyPatch, resolver: ResolverDouble, networks: tuple[str, ...] = LOOPBACK, times: int = 1,
+    *, named: bool = True,
+) -> list[str]:  # fmt: skip
+    """The addresses that `times` connections to one name reached, at a port of this test. named: by the operator."""
 
     async def reach() -> list[str]:
         reached: list[str] = []
         with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
-            connections = CheckedConnections(AllowedNetworks(networks), threads, 2.0)
+            connections = CheckedConnections(AllowedNetworks(networks), threads, 2.0, lambda _: named)
             for _ in range(times):
                 stream = await connections.connect_tcp("name.test", listener.getsockname()[1])
                 reached.append(stream.get_extra_info("server_addr")[0])
@@ -59,6 +62,17 @@ def test_a_forbidden_address_refuses_the_name_and_is_not_told(monkeypatch: pytes
     with pytest.raises(ForbiddenUrl, match="not public") as caught:
         connect(monkeypatch, ResolverDouble(("127.0.0.1",)), networks=())
     assert "127" not in str(caught.value)
+
+
+@each_of("found", [(), ("127.0.0.1",), ("10.0.0.1", "93.184.215.14")])
+def test_of_other_names_no_answer_tells_whether_they_are_there(
+    monkeypatch: pytest.MonkeyPatch, found: tuple[str, ...]
+) -> None:
+    """A client could else ask, name by name, what a private network holds: by the error, or by its time."""
+    begun = time.monotonic()
+    with pytest.raises(NoSuchHost) as caught:
+        connect(monkeypatch, ResolverDouble(found), networks=(), named=False)
+    assert str(caught.value) == "" and time.monotonic() - begun >= LIKE_SECONDS
 
 
 def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
