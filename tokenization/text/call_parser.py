@@ -33,6 +33,7 @@ class CallParser:
         self._forced = offer.choice != "auto"
         self._state: Reading = "words"
         self._held = ""  # of the text so far, what nobody was given
+        self._blanks: list[str] = []  # in front of that: an answer may be nothing else
         self._depth = 0  # of lists and objects in the arguments
         self._in_text = self._escaped = False
         self.n_calls = 0
@@ -53,7 +54,7 @@ class CallParser:
 
     def flush(self) -> str:
         """The words at the end of the answer. Where a call is to come, or was, what begins one is none of them."""
-        held, self._held = self._held, ""
+        held, self._held = "".join(self._blanks) + self._held, ""
         return held if self._state == "words" and not (self._forced or self.n_calls) else ""
 
     def _step(self, words: list[str], pieces: list[CallPiece]) -> bool:
@@ -69,11 +70,17 @@ class CallParser:
     def _find_opening(self, words: list[str]) -> bool:
         before, found, behind = self._held.partition(self._opening)
         if not found:
-            behind = ""
             before = before[: len(before) - begins(self._opening, before)]
+            behind = self._held[len(before) :]
         shown = before.rstrip()
-        words.append(shown)
-        self._held = behind if found else self._held[len(shown) :]
+        if shown:
+            words += [*self._blanks, shown]
+            self._blanks.clear()
+        if found:
+            self._blanks.clear()
+        elif len(shown) < len(before):
+            self._blanks.append(before[len(shown) :])
+        self._held = behind
         self._state = "head" if found else "words"
         return bool(found)
 

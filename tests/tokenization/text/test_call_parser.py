@@ -1,6 +1,7 @@
 """Calls of tools in answers, cut at every character: words apart, names at once, arguments as they come."""
 
 import json
+import time
 from itertools import combinations
 from typing import Any
 
@@ -103,6 +104,19 @@ def test_no_two_answers_have_a_calls_id_in_common() -> None:
     text = answer(HERMES, *zip(NAMES, ARGUMENTS, strict=True))
     ids = [piece.id for _ in range(20) for piece in parser(HERMES).push(text)[1] if piece.id]
     assert len(set(ids)) == len(ids) == 60
+
+
+def test_an_answer_of_blanks_alone_is_not_read_anew_with_each_of_them() -> None:
+    """4 MiB of them, as 32,000 tokens may be, held the server's loop for longer and longer."""
+    found, blank = parser(HERMES), " " * 128
+    begun = time.process_time()
+    assert found.push("a") == ("a", [])
+    for _ in range(32_000):
+        assert found.push(blank) == ("", [])
+    assert time.process_time() - begun < 1.0, "0.03 s; a quarter of it took 3.7"
+    assert found.push("b")[0] == 32_000 * blank + "b"
+    assert found.push(blank + answer(HERMES, ("look", "{}")))[0] == ""
+    assert found.called and found.flush() == ""
 
 
 def test_a_demanded_call_that_never_began_is_no_words() -> None:
