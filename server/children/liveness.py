@@ -61,6 +61,7 @@ class JobCost:
     one_call: float  # the part of them in which nothing is heard of the job
     size: int  # characters that are sent
     lane: Lane  # "text", "picture": the worker of such may take it, and so may any other
+    compiles: bool = False  # a form of answers: as long as it lasts, its worker waits
 
 
 def cost_of(job: Job, limits: MediaConfig, *, short: bool = True) -> JobCost:
@@ -70,7 +71,9 @@ def cost_of(job: Job, limits: MediaConfig, *, short: bool = True) -> JobCost:
         return JobCost(seconds=seconds, may_take=DRAW_SECONDS, one_call=DRAW_SECONDS, size=size, lane="media")
     if isinstance(job, Compile):  # never in the way of texts, nor of pictures: a hostile one takes seconds
         size = len(job.grammar.source)
-        return JobCost(seconds=JOB, may_take=COMPILE_SECONDS, one_call=COMPILE_SECONDS, size=size, lane="media")
+        return JobCost(
+            seconds=JOB, may_take=COMPILE_SECONDS, one_call=COMPILE_SECONDS, size=size, lane="media", compiles=True
+        )
     media = () if isinstance(job, Encode) else job.chat.media
     size = characters = len(job.text) if isinstance(job, Encode) else job.chat.characters
     seconds, of_text = JOB + TEXT * characters, MAY_TEXT * characters

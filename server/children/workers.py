@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Literal
 
@@ -246,11 +247,18 @@ class WorkerPool:
         The one for texts comes first, so that the others stay free; the one for pictures last, so that it does.
         """
         for worker in (self.text, *self.slots, self.picture):
-            job = self._line.next(worker.takes) if worker.state == "free" else None
+            job = self._line.next(partial(self._may_have, worker)) if worker.state == "free" else None
             if job is not None:
                 worker.job, job.worker, worker.state = job, worker, "busy"
                 worker.liveness.begin_job(job.request_id, job.cost)
                 job.wake()  # `begin` tells the worker once it has seen that
+
+    def _may_have(self, worker: Worker, job: WorkerJob) -> bool:
+        """Of several workers one compiles no form: forms of many clients would keep all media waiting."""
+        if job.cost.compiles and len(self.slots) > 1:
+            compiling = sum(slot.job is not None and slot.job.cost.compiles for slot in self.slots)
+            return worker.takes(job) and compiling < len(self.slots) - 1
+        return worker.takes(job)
 
     def over(self, worker: Worker, failure: WorkerDied | None = None) -> None:
         """The worker has let go of its job: by its last answer, or by its death."""

@@ -8,7 +8,8 @@ import pytest
 from server.children.workers import WorkerDied, WorkerJob
 from tests.server.doubles import Scene, chat_of, kill_in, prepared, start_in, told_in, until
 from tests.server.scenario import Play, begun
-from tokenization.messages import Encode, Prepare
+from tokenization.chat.grammar import CompiledGrammar, Grammar
+from tokenization.messages import Compile, Compiled, Encode, Prepare
 
 
 def told(scene: Scene) -> list[str]:
@@ -59,6 +60,28 @@ def test_a_text_takes_a_free_worker_while_its_own_is_busy_or_down(play: Play) ->
         assert (await waiting).worker is text
 
     play(scenario)
+
+
+def test_forms_never_have_every_worker_of_media(play: Play) -> None:
+    """A hostile one takes seconds, whatever it is; here they are six clients' and come first."""
+
+    async def scenario(scene: Scene) -> None:
+        last = scene.workers.slots[-1]
+        forms = [Compile(request_id=f"f{i}", grammar=Grammar(kind="regex", source="a", param="p")) for i in range(6)]
+        compiling = [asyncio.create_task(scene.workers.begin(one, one.request_id)) for one in forms]
+        await until(lambda: sum(task.done() for task in compiling) == 2)
+        assert last.state == "free" and scene.workers.n_waiting == 4
+        video = (await begin(scene, "video", "text", "video")).worker
+        assert video is last, "and it gets no form behind the video, while the others have two"
+        last.on_message(prepared("video"))
+        assert last.state == "free" and scene.workers.n_waiting == 4
+        for i, slot in enumerate(scene.workers.slots[:2]):
+            slot.on_message(Compiled(request_id=f"f{i}", grammar=CompiledGrammar(source="")))
+        await until(lambda: sum(task.done() for task in compiling) == 4)
+        for task in compiling:
+            task.cancel()
+
+    play(scenario, workers=3)
 
 
 def test_a_text_of_megabytes_does_not_hold_up_the_others(play: Play) -> None:
