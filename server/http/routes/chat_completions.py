@@ -12,7 +12,7 @@ from server.http.reading import body_object
 from server.http.responses import LazyList, data
 from server.http.routes.answer_fields import call_json, logprob_entries, prompt_ids, thought_tokens, usage
 from server.http.routes.structured import FORMS, read_grammar
-from server.http.routes.vllm_fields import refuse_unsupported, tell_misspelt
+from server.http.routes.vllm_fields import check_metadata, refuse_unsupported, tell_misspelt
 from server.http.validation import BodyFields, validated
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
@@ -69,6 +69,7 @@ def read_openai(raw: Raw, request_id: str) -> ChatRequest:
     """The body of POST /v1/chat/completions. Raises Refusal and ChatError."""
     found = body_object(raw)
     refuse_unsupported(found)
+    check_metadata(found)
     tell_misspelt(found, request_id)
     body = validated(CompletionBody, found)
     longest = body.max_completion_tokens or body.max_tokens  # the newer name wins

@@ -15,7 +15,7 @@ from server.http.responses import LazyList, data
 from server.http.routes.answer_fields import legacy_logprobs, readable, total
 from server.http.routes.chat_completions import StreamOptions, read_options
 from server.http.routes.structured import FORMS, read_grammar
-from server.http.routes.vllm_fields import COMPLETION_FIELDS, refuse_unsupported, tell_misspelt
+from server.http.routes.vllm_fields import COMPLETION_FIELDS, check_metadata, refuse_unsupported, tell_misspelt
 from server.http.validation import BodyFields, validated
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
@@ -68,6 +68,7 @@ def read_completions(raw: Raw, request_id: str) -> TextRequest:
     prompt_only = _is_int(found.get("max_tokens")) and found["max_tokens"] == 0 and found.get("echo") is True
     found = _chat_names({**found, "max_tokens": 1} if prompt_only else found)
     refuse_unsupported(found, COMPLETION_FIELDS)
+    check_metadata(found)
     tell_misspelt(found, request_id)
     body = validated(TextBody, found)
     longest = SHORT if found.get("max_tokens") is None else found["max_tokens"]

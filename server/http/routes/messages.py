@@ -54,7 +54,7 @@ class Labels(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    user_id: str | None = None
+    user_id: Annotated[str, Field(max_length=256)] | None = None  # as Anthropic has it
 
 
 class Thinking(BaseModel):

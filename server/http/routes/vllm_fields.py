@@ -18,6 +18,7 @@ from tokenization.chat.errors import shortened
 
 log = logging.getLogger("pixelferry.http")
 MOST_MISSPELT = 4
+MOST_LABELS, LONGEST_NAME, LONGEST_LABEL = 16, 64, 512  # of metadata, as OpenAI has them; characters
 
 Treatment = Literal["honoured", "refused", "ignored"]
 
@@ -38,6 +39,32 @@ def refuse_unsupported(body: Mapping[str, Any], fields: Sequence[VllmField] | No
         value = body[field.name]
         if value is not None and not any(_same(value, neutral) for neutral in field.neutral):
             raise invalid_request(f"{field.name}: {field.note}", field.name, "unsupported_parameter")
+
+
+def check_metadata(body: Mapping[str, Any]) -> None:
+    """Raise Refusal for more than OpenAI's own bounds: nothing reads it, and it is held as long as its request."""
+    given = body.get("metadata")
+    labels = given if isinstance(given, dict) else {"": given}
+    if len(labels) > MOST_LABELS:
+        raise invalid_request(f"metadata: has {len(labels)} entries; at most {MOST_LABELS} are taken", "metadata")
+    for name, label in labels.items():
+        if len(name) > LONGEST_NAME:
+            message = f"metadata: {shortened(name)!r} has more than {LONGEST_NAME} characters"
+            raise invalid_request(message, "metadata")
+        if _size(label) > LONGEST_LABEL:
+            param = f"metadata.{name}" if name else "metadata"
+            raise invalid_request(f"{param}: has more than {LONGEST_LABEL} characters", param)
+
+
+def _size(value: Any) -> int:
+    """Characters of all texts in a piece of JSON, and one for each other value."""
+    size, left = 0, [value]
+    while left and size <= LONGEST_LABEL:
+        one = left.pop()
+        size += len(one) if isinstance(one, str) else 1
+        if isinstance(one, dict | list):
+            left += one if isinstance(one, list) else (*one, *one.values())
+    return size
 
 
 def tell_misspelt(body: Mapping[str, Any], request_id: str, known: frozenset[str] | None = None) -> None:

@@ -24,6 +24,7 @@ from server.http.routes.vllm_fields import (
     RESPONSES_FIELDS,
     VllmField,
 )
+from server.requests.refusal import Refusal
 from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai, read_tokenize, refusal
 from tests.tables import each_of
@@ -78,6 +79,22 @@ def test_what_has_no_effect_may_be_anything() -> None:
     ignored = [field.name for field in FIELDS if field.treatment == "ignored"]
     for value in VALUES:
         assert read_openai(openai(**dict.fromkeys(ignored, value))) == read_openai(openai())
+
+
+@each_of("read", [openai_reader.read_openai, read_completions])
+def test_metadata_has_the_bounds_of_openais(read: Callable[[Raw, str], object]) -> None:
+    """57 MiB of it were taken once."""
+    most = {f"{i:064}": "é" * 512 for i in range(16)}
+    for taken in (most, {"a": {"b": ["c"] * 200}}, ["x" * 500], "x" * 512, 7, {"a": None}):
+        read(openai(prompt="Hi", metadata=taken), "r1")
+    refused: list[tuple[Any, str]] = [
+        ({**most, "more": ""}, "metadata"), ({"a" * 65: ""}, "metadata"), ({"a": "b" * 513}, "metadata.a"),
+        ({"a": [{"b": "c" * 512}]}, "metadata.a"), ({"a": [[]] * 600}, "metadata.a"), ("x" * 513, "metadata"),
+    ]  # fmt: skip
+    for given, param in refused:
+        with pytest.raises(Refusal) as caught:
+            read(openai(prompt="Hi", metadata=given), "r1")
+        assert caught.value.kind == "invalid_request" and caught.value.param == param
 
 
 def test_honoured_fields_are_those_that_are_read() -> None:
