@@ -130,22 +130,32 @@ class RequestReader:
         self.version = version
         self._bodies = BodyReader()
 
-    async def read(
-        self, http: Request, read: ReadRequest[R], *, computes: bool = True, json: bool = True
-    ) -> tuple[R, RequestContext]:
-        """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError.
+    def admit(self, http: Request) -> None:
+        """Before anything of a request with a body is looked at: it counts against what its key may ask for.
 
-        computes: the engine or a worker works for it: it counts against what its key may ask for; json: else the route
-        has looked at its type.
+        Raises Refusal.
         """
         context = context_of(http.scope)
         error = self.service.admission.refusal(context.client)
         if error is not None:
             raise error
-        if computes and context.count is not None:
+        if context.count is not None:
             context.count()
-        if json:
-            require_json(http.headers.get("content-type"))
+
+    async def read(self, http: Request, read: ReadRequest[R]) -> tuple[R, RequestContext]:
+        """The request in a body of JSON; not one byte is read of one that is turned away anyhow.
+
+        Raises Refusal, ChatError.
+        """
+        self.admit(http)
+        require_json(http.headers.get("content-type"))
+        return await self.read_admitted(http, read)
+
+    async def read_admitted(
+        self, http: Request, read: ReadRequest[R], *, json: bool = True
+    ) -> tuple[R, RequestContext]:
+        """The same, once it was admitted and its type was looked at."""
+        context = context_of(http.scope)
         body = context.body
         assert body is not None, "a request over HTTP has one"
         request, kept = await self._bodies.read(
@@ -234,9 +244,10 @@ def add_transcription_route(app: Starlette, requests: RequestReader, origins: Se
     service, card = requests.service, requests.service.card
 
     async def transcriptions(http: Request) -> Response:
-        boundary = form_boundary(http.headers, origins)
+        requests.admit(http)
+        boundary = form_boundary(http.headers, origins, http.url.scheme)
         read = partial(read_transcription, boundary=boundary, own=card.transcription)
-        asked, context = await requests.read(http, read, json=False)
+        asked, context = await requests.read_admitted(http, read, json=False)
         request = replace(asked.request, context=context)
         run = partial(service.run, [request])
         if asked.plain and not request.stream:
@@ -266,7 +277,7 @@ def add_text_routes(app: Starlette, requests: RequestReader) -> None:
         return await written(token_counts(await service.count(request), service.max_model_len, tokenizer))
 
     async def detokenize(http: Request) -> Response:
-        asked, _ = await requests.read(http, read_detokenize, computes=False)
+        asked, _ = await requests.read(http, read_detokenize)
         vocab_size = service.ready_engine.vocab_size
         return json_response(detokenized(asked, card.tokenizer, vocab_size, service.max_model_len))
 

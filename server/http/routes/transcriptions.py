@@ -27,6 +27,7 @@ from tokenization.messages import Prepared
 
 MOST_FIELDS = 32  # of a form
 MOST_TEXT = 1 << 18  # bytes of a field that is no file
+MOST_DISPOSITION = 1024  # bytes that name a part, and its file
 FORMATS = ("json", "text")
 FLAGS = {"true": True, "false": False}
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z -]{1,39}")
@@ -64,18 +65,18 @@ class TranscriptionRequest:
         return self.request.model
 
 
-def form_boundary(headers: Mapping[str, str], origins: Collection[str]) -> bytes:
+def form_boundary(headers: Mapping[str, str], origins: Collection[str], scheme: str = "http") -> bytes:
     """What stands between the fields of a form's body. Raises Refusal for what is no form.
 
     Pages may send forms to any address without asking first; their browser says where they are from. origins: of pages
-    that may, beside those of this server.
+    that may, beside those of this server, which is asked by `scheme`.
     """
     kind, options = parse_options_header(headers.get("content-type"))
     if kind != b"multipart/form-data" or not 0 < len(options.get(b"boundary", b"")) <= 70:
         message = "the Content-Type must be multipart/form-data with its boundary"
         raise invalid_request(message, code="unsupported_media_type")
     origin = headers.get("origin")
-    own = origin is None or origin.partition("://")[2] == headers.get("host")
+    own = origin is None or origin == f"{scheme}://{headers.get('host')}"
     if not own and "*" not in origins and origin not in origins:
         raise forbidden(
             "no page of this origin may send forms here: --allowed-origins names who may", "origin_not_allowed"
@@ -102,10 +103,7 @@ def form_fields(raw: Raw, boundary: bytes) -> dict[str, bytearray]:
     def headers_end() -> None:
         nonlocal content, n_parts
         n_parts += 1
-        kind, options = parse_options_header(bytes(disposition))
-        name = options.get(b"name", b"").decode("utf-8", "replace").removesuffix("[]")
-        if kind != b"form-data" or not name:
-            raise invalid_request("a part of the form has no name", code="invalid_form")
+        name = _part_name(bytes(disposition))
         if name in fields and name not in LISTS:
             raise invalid_request(f"{listed([name])} stands there twice", name, "invalid_form")
         if n_parts > MOST_FIELDS:
@@ -135,6 +133,18 @@ def form_fields(raw: Raw, boundary: bytes) -> dict[str, bytearray]:
     if not ended:
         raise invalid_request("the body is not a valid form: it ends before its last boundary", code="invalid_form")
     return fields
+
+
+def _part_name(disposition: bytes) -> str:
+    """Raises Refusal."""
+    if len(disposition) > MOST_DISPOSITION:
+        message = f"a part of the form has a Content-Disposition of more than {MOST_DISPOSITION} bytes"
+        raise invalid_request(message, code="invalid_form")
+    kind, options = parse_options_header(disposition)
+    name = options.get(b"name", b"").decode("utf-8", "replace").removesuffix("[]")
+    if kind != b"form-data" or not name:
+        raise invalid_request("a part of the form has no name", code="invalid_form")
+    return name
 
 
 def _check_boundaries(raw: Raw, line: bytes) -> None:

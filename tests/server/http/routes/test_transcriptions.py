@@ -160,6 +160,18 @@ def test_what_is_nearly_a_boundary_is_refused_unparsed(inside: bytes) -> None:
     assert caught.value.code == "invalid_form" and time.process_time() - began < 0.02
 
 
+def test_the_name_of_a_part_has_an_end() -> None:
+    """What stands there is taken to pieces in Python."""
+    for more, taken in ((b";" * 900, True), (b";" * 1024, False)):
+        raw = b'--b\r\nContent-Disposition: form-data; name="include[]"' + more + b"\r\n\r\nx\r\n--b--\r\n"
+        if taken:
+            assert form_fields(raw, b"b") == {"include": b"x"}
+            continue
+        with pytest.raises(Refusal, match="Content-Disposition") as caught:
+            form_fields(raw, b"b")
+        assert caught.value.code == "invalid_form"
+
+
 def test_many_parts_are_refused() -> None:
     part = b'--b\r\nContent-Disposition: form-data; name="include[]"\r\n\r\nx\r\n'
     assert form_fields(part * MOST_FIELDS + b"--b--\r\n", b"b") == {"include": b"x"}
@@ -183,10 +195,12 @@ def test_a_page_of_another_origin_sends_no_forms() -> None:
     headers = {"content-type": "multipart/form-data; boundary=b", "host": "127.0.0.1:8000"}
     own, other = {"origin": "http://127.0.0.1:8000"}, {"origin": "https://a.example"}
     assert form_boundary(headers, ()) == form_boundary({**headers, **own}, ()) == b"b"
-    for origin in (other, {"origin": "null"}, {"origin": "http://127.0.0.1:9000"}):
+    for origin in (other, *({"origin": one} for one in ("null", "http://127.0.0.1:9000", "https://127.0.0.1:8000"))):
         with pytest.raises(Refusal) as caught:
             form_boundary({**headers, **origin}, ("https://b.example",))
         assert caught.value.kind == "forbidden"
+    secure = {**headers, "origin": "https://127.0.0.1:8000"}
+    assert form_boundary(secure, (), "https") == b"b"
     for allowed in ("https://a.example", "*"):
         assert form_boundary({**headers, **other}, (allowed,)) == b"b"
 
