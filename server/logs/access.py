@@ -11,6 +11,7 @@ from typing import Any
 from starlette.routing import Match
 from starlette.types import Scope
 
+from server.logs.line_bound import LineBound
 from server.logs.setup import ACCESS
 from server.metrics import Metrics
 from server.request_context import CLIENT_LEFT, RequestContext
@@ -43,8 +44,8 @@ def level_of(context: RequestContext) -> int:
     return logging.INFO if no_error_status and context.error is None else logging.WARNING
 
 
-def log_answer(scope: Scope, context: RequestContext, metrics: Metrics) -> None:
-    """Count and log an answer that is over, however it ended."""
+def log_answer(scope: Scope, context: RequestContext, metrics: Metrics, strangers: LineBound) -> None:
+    """Count and log an answer that is over, however it ended. strangers: of the lines of who was not let in."""
     seconds = time.monotonic() - context.received
     route = route_of(scope)
     metrics.answered(context.method, route, context.status, seconds)
@@ -53,16 +54,21 @@ def log_answer(scope: Scope, context: RequestContext, metrics: Metrics) -> None:
             metrics.reject(context.error)
             metrics.ended(context.error)
             named = UNMATCHED if route == UNKNOWN else route
-            metrics.errors.add(route=named, status=context.status, code=context.error, request_id=context.id)
+            metrics.errors.add(
+                route=named, status=context.status, code=context.error, request_id=context.id, let_in=context.known
+            )
         else:
             for prompt in context.timings:
                 metrics.ended(prompt.reason or "abort")
     level = level_of(context)
     told = route not in QUIET or (level > logging.INFO and context.error not in EXPECTED)
     if told and log.isEnabledFor(level):
+        others = "" if context.known else strangers.take()
+        if others is None:
+            return
         path = plain_path(scope["path"]) if route == UNKNOWN else route
         fields = fields_of(scope, context, seconds)
-        log.log(level, "%s %s %d", context.method, path, context.status, extra={"fields": fields})
+        log.log(level, "%s %s %d%s", context.method, path, context.status, others, extra={"fields": fields})
 
 
 def fields_of(scope: Scope, context: RequestContext, seconds: float) -> dict[str, Any]:

@@ -75,6 +75,12 @@ def head_too_long(limit: int) -> Refusal:
     return Refusal("head_too_large", message, code="head_too_large")
 
 
+def field_too_long(name: str, limit: int) -> Refusal:
+    """A field of the head that is read has more than `limit` bytes."""
+    message = f"the field {name} of the request's head has more bytes than this server's limit of {limit}"
+    return Refusal("head_too_large", message, code="head_too_large")
+
+
 def timed_out(message: str, code: str) -> Refusal:
     """The client sent its request too slowly."""
     return Refusal("timed_out", message, code=code)

@@ -3,47 +3,21 @@
 import asyncio
 import logging
 import secrets
-import time
-from collections.abc import Callable
 
 import msgspec
 
 from server.http.errors import body_of, code_of, status_of
 from server.logs.access import address_of
+from server.logs.line_bound import LineBound
 from server.metrics import MALFORMED, Metrics
 from server.requests.refusal import Refusal
 
 log = logging.getLogger("pixelferry.http")
 
-LINES, SECONDS = 10, 60.0
 HEAD = (
     "HTTP/1.1 %d\r\nconnection: close\r\nx-request-id: %s\r\n"
     "content-type: application/json\r\ncontent-length: %d\r\n\r\n"
 )
-
-
-class Bound:
-    """At most `lines` in each window of `seconds`; what is left out is counted."""
-
-    def __init__(self, lines: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lines = lines
-        self._seconds = seconds
-        self._clock = clock
-        self._begun = clock()
-        self._said = 0
-        self._left_out = 0
-
-    def take(self) -> int | None:
-        """None: say nothing now. Else how many lines were left out before this one since the last one."""
-        now = self._clock()
-        if now - self._begun >= self._seconds:
-            self._begun, self._said = now, 0
-        if self._said >= self._lines:
-            self._left_out += 1
-            return None
-        self._said += 1
-        left_out, self._left_out = self._left_out, 0
-        return left_out
 
 
 class BadRequests:
@@ -51,7 +25,7 @@ class BadRequests:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._bound = Bound(LINES, SECONDS)
+        self._bound = LineBound()
 
     def answer(self, refusal: Refusal, transport: asyncio.Transport) -> bytes:
         """The whole answer to what is refused; the connection is closed after it."""
@@ -59,7 +33,9 @@ class BadRequests:
         body = msgspec.json.encode(body_of(refusal, request_id))
         self._metrics.malformed(status)
         self._metrics.reject(code_of(refusal))
-        self._metrics.errors.add(route=MALFORMED, status=status, code=code_of(refusal), request_id=request_id)
+        self._metrics.errors.add(
+            route=MALFORMED, status=status, code=code_of(refusal), request_id=request_id, let_in=False
+        )
         self._warn(refusal.message, transport)
         return (HEAD % (status, request_id, len(body))).encode() + body
 
@@ -73,8 +49,7 @@ class BadRequests:
         self._metrics.reject(reason)
 
     def _warn(self, what: str, transport: asyncio.Transport) -> None:
-        left_out = self._bound.take()
-        if left_out is not None:
-            others = f" ({left_out} such lines were left out before)" if left_out else ""
+        others = self._bound.take()
+        if others is not None:
             client = address_of(transport.get_extra_info("peername"))
             log.warning("%s%s", what, others, extra={"fields": {"client": client}})

@@ -8,7 +8,9 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+import h11
 import uvicorn
+from h11._receivebuffer import ReceiveBuffer
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -41,6 +43,19 @@ class Opening(asyncio.Transport):
             self._sock.shutdown(socket.SHUT_RDWR)  # whoever waits for it hears so
 
 
+class WholeLines(ReceiveBuffer):
+    """h11's bytes of a connection, in whose heads and trailers no line goes on in the next one (RFC 9112, 5.2).
+
+    h11 joins such lines, and has no setting that refuses them; what stands in front of this server may read them apart.
+    """
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        lines: list[bytearray] | None = super().maybe_extract_lines()
+        if any(line.startswith((b" ", b"\t")) for line in lines or ()):
+            raise h11.RemoteProtocolError("a line of the head goes on in the next one")
+        return lines
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: what a signal means is decided by whoever runs it."""
 
@@ -53,7 +68,8 @@ class HttpServer(uvicorn.Server):
         ) -> Guard:  # fmt: skip
             """A connection, as uvicorn makes one of its own."""
             guard = Guard(connections, bad_requests)
-            guard.http = H11Protocol(config, server_state, {**app_state, "guard": guard}, _loop)
+            guard.http = http = H11Protocol(config, server_state, {**app_state, "guard": guard}, _loop)
+            http.conn._receive_buffer = WholeLines()  # nothing was received yet
             return guard
 
         super().__init__(

@@ -22,10 +22,18 @@ from server.http.middleware.key_limits import RATE_HEADERS, KeyPlace
 from server.http.middleware.keys import OPEN_PATHS, ApiKeys, check_key
 from server.http.pages import PATHS
 from server.logs.access import log_answer
+from server.logs.line_bound import LineBound
 from server.metrics import Metrics
 from server.request_context import RequestContext
 from server.requests.admission import stopping
-from server.requests.refusal import Refusal, body_too_large, head_too_long, internal, invalid_request
+from server.requests.refusal import (
+    Refusal,
+    body_too_large,
+    field_too_long,
+    head_too_long,
+    internal,
+    invalid_request,
+)
 from server.traces import Traces
 
 log = logging.getLogger("pixelferry.http")
@@ -33,6 +41,15 @@ log = logging.getLogger("pixelferry.http")
 HTTP_VERSIONS = ("1.0", "1.1")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MOST_FIELDS = 256  # of a head
+# Bytes of those that something takes to pieces, by Python's own steps: a head may have many more.
+LONGEST = {
+    b"content-type": 256,
+    b"host": 512,
+    b"origin": 512,
+    b"traceparent": 256,
+    b"tracestate": 1024,
+    b"baggage": 1024,
+}
 ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 CLOSE = (b"connection", b"close")
 REQUEST_ID = b"x-request-id"
@@ -45,8 +62,9 @@ class Head:
 
     hosts: list[bytes] = field(default_factory=list)
     authorizations: list[bytes] = field(default_factory=list)
-    length: int = 0  # of the body, as the client announces it
+    length: int | None = None  # of the body, as the client announces it
     chunked: bool = False  # the body ends where it says so
+    too_long: bytes = b""  # the name of a field
     client_request_id: str | None = None  # where it is short and harmless
     wants_timings: bool = False
 
@@ -75,6 +93,7 @@ class RequestMiddleware:
         self._prefix = root_path
         self._pages = PATHS if root_path is None else PATHS | {root_path}  # they are open
         self._origins = origins
+        self._strangers = LineBound()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         guard: Guard = scope["state"]["guard"]
@@ -118,7 +137,7 @@ class RequestMiddleware:
                 answer.place.leave()
             if self._traces is not None:
                 context.trace_id = self._traces.tell(scope, context)
-            log_answer(scope, context, self._metrics)
+            log_answer(scope, context, self._metrics, self._strangers)
 
     def _refusal(self, scope: Scope, head: Head, answer: "AnswerSender") -> Refusal | None:
         """Why it is turned away. Probes need no name, and have no body."""
@@ -127,10 +146,16 @@ class RequestMiddleware:
             if scope["http_version"] in HTTP_VERSIONS:
                 return head_too_long(MOST_FIELDS)
             return invalid_request("this server speaks HTTP/1.1 and HTTP/1.0", code="http_version")
+        if head.too_long:
+            return field_too_long(head.too_long.decode("ascii"), LONGEST[head.too_long])
+        if head.chunked and head.length is not None:  # a proxy may believe the other one
+            answer.guard.closes_after = True
+            return invalid_request("a request has a Content-Length or a Transfer-Encoding, this one has both")
         is_open, most = scope["path"] in OPEN_PATHS, self._bodies.config.max_body_bytes
         try:
             check_host(head.hosts, None if is_open else self._hosts, scope["http_version"])
             if is_open:
+                answer.context.known = True
                 return None
             # A browser asks by OPTIONS whether it may send a key: no route runs for it.
             if self._keys is not None and scope["method"] != "OPTIONS" and scope["path"] not in self._pages:
@@ -144,9 +169,10 @@ class RequestMiddleware:
                 client = client_of_address(scope.get("client"))
             answer.context.client = client if self._bodies.config.client_share == "fair" else ""  # one for all
             answer.body.client = answer.context.client
+            answer.context.known = True
         except Refusal as error:
             return error
-        return body_too_large(most) if head.length > most else answer.body.refusal
+        return body_too_large(most) if (head.length or 0) > most else answer.body.refusal
 
 
 class PagesMayRead(CORSMiddleware):
@@ -223,6 +249,8 @@ def read_head(scope: Scope) -> Head:
     """One pass over all fields."""
     head = Head()
     for name, value in scope["headers"]:
+        if name in LONGEST and len(value) > LONGEST[name]:
+            head.too_long = name
         if name == b"host":
             head.hosts.append(value)
         elif name == b"authorization":

@@ -56,7 +56,7 @@ def surrounded(app: Any, metrics: Metrics | None = None, budget: BodyBudget | No
 
 def exchange(app: Any, chunks: list[bytes], headers: dict[bytes, bytes] | None = None, *, whole: bool = True) -> Any:
     """The messages that `app` sent. A body that is not whole ends with its client's leaving, as every request does."""
-    framing = {b"host": b"a", b"transfer-encoding": b"chunked"}
+    framing = {b"host": b"a"} | ({} if b"content-length" in (headers or {}) else {b"transfer-encoding": b"chunked"})
     return messages_of(app, chunks, list((framing | (headers or {})).items()), whole=whole)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from server.http.connection.bad_requests import BadRequests, Bound
+from server.http.connection.bad_requests import BadRequests
 from server.metrics import MALFORMED, Metrics
 from server.requests.refusal import head_too_large
 
@@ -25,15 +25,3 @@ def test_a_refusal_is_a_whole_answer_that_is_counted_and_logged(caplog: pytest.L
     assert 'mm_rejected_total{reason="head_too_large"} 1.0' in shown
     assert f'route="{MALFORMED}",status="431"}} 1.0' in shown
     assert [record.fields for record in caplog.records] == [{"client": "203.0.113.9:5555"}]  # type: ignore[attr-defined]
-
-
-def test_a_window_has_so_many_lines() -> None:
-    now = [100.0]
-    bound = Bound(2, 60.0, lambda: now[0])
-    assert [bound.take() for _ in range(5)] == [0, 0, None, None, None]
-    now[0] += 59.9
-    assert bound.take() is None
-    now[0] += 0.1
-    assert [bound.take() for _ in range(3)] == [4, 0, None]
-    now[0] += 6000
-    assert bound.take() == 1

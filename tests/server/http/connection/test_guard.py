@@ -9,12 +9,13 @@ import pytest
 import uvicorn
 
 from configs.serve import HttpConfig
-from server.http.connection.bad_requests import LINES, BadRequests
+from server.http.connection.bad_requests import BadRequests
 from server.http.connection.connections import LEAST_READ, MOST_UNPARSED, READ, Connections
 from server.http.connection.guard import Guard
 from server.http.connection.http_server import HttpServer
 from server.http.connection.request_body import BodyBudget
 from server.http.middleware.request_middleware import RequestMiddleware
+from server.logs.line_bound import LINES
 from server.metrics import MALFORMED, Metrics
 from server.request_context import context_of
 from tests.tables import each_of

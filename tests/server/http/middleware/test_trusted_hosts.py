@@ -32,7 +32,7 @@ def test_names_of_this_machine_for_itself_are_taken(host: str) -> None:
     [
         "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:8000", "0.0.0.0", "", "::1",
         "[127.0.0.1]", "localhost:8000:1", "localhost:x", "localhost@evil.example", "192.168.0.1", "[::2]", "1",
-        "127.0.0.1, localhost", "x" * 60000,
+        "127.0.0.1, localhost", "x" * 500,
     ],
 )  # fmt: skip
 def test_other_names_are_refused(host: str) -> None:
