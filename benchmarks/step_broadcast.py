@@ -1,4 +1,4 @@
-"""What it costs to tell another process of a step: by a socket, by gloo, by shared memory.
+"""What it costs to tell another process of a step: by a socket, by shared memory.
 
 Run as `python -m benchmarks.step_broadcast`. Each way sends the same bytes from one process to another, one message
 after the other, each of which is answered by a byte, so that no way gets ahead of its reader. Printed are microseconds
@@ -12,12 +12,7 @@ import time
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from pathlib import Path
 
-import torch
-import torch.distributed as dist
-
-from model.ops.collectives import join
 from shm import Channel, channel_pair
 
 SIZES = {"a decode step of 16": 4 << 10, "a chunk of 256 tokens": 20 << 10, "a chunk of 2,048 tokens": 140 << 10}
@@ -35,7 +30,6 @@ class Ways:
         self.message, self.wake, self.answer = channel_pair(), channel_pair(), channel_pair()
         self.memory = os.memfd_create("step")
         os.ftruncate(self.memory, ROOM)
-        self.meeting = os.memfd_create("meeting")
 
 
 def main() -> None:
@@ -43,18 +37,13 @@ def main() -> None:
     ours, theirs = context.Pipe()
     other = context.Process(target=receiver, args=(ways, theirs))
     other.start()
-    group = join(0, 2, Path(f"/proc/self/fd/{ways.meeting}"), torch.device("cpu")).group
     channel, memory = Channel[bytes](ways.message[0], bytes), mmap.mmap(ways.memory, ROOM)
 
     def by_memory(content: bytes) -> None:
         memory[: len(content)] = content
         ways.wake[0].send(len(content).to_bytes(4, "little"))
 
-    def by_gloo(content: bytes) -> None:
-        group.broadcast([torch.tensor([len(content)])], dist_root()).wait()
-        group.broadcast([torch.frombuffer(bytearray(content), dtype=torch.uint8)], dist_root()).wait()
-
-    senders: dict[str, Send] = {"socket": channel.send, "gloo": by_gloo, "shared memory": by_memory}
+    senders: dict[str, Send] = {"socket": channel.send, "shared memory": by_memory}
     for what, nbytes in SIZES.items():
         content = os.urandom(nbytes)
         for way, send in senders.items():
@@ -63,12 +52,6 @@ def main() -> None:
             print(f"{what:<24} {way:<14} {mine:6.0f} + {others:4.0f} us of a processor, {clock:6.0f} us by the clock")
     ours.send("")
     other.join()
-
-
-def dist_root() -> dist.BroadcastOptions:
-    options = dist.BroadcastOptions()
-    options.rootRank = 0
-    return options
 
 
 def one_round(
@@ -85,22 +68,16 @@ def one_round(
 
 
 def receiver(ways: Ways, control: Connection) -> None:
-    group = join(1, 2, Path(f"/proc/self/fd/{ways.meeting}"), torch.device("cpu")).group
     channel, memory = Channel[bytes](ways.message[1], bytes), mmap.mmap(ways.memory, ROOM)
 
     def by_memory() -> None:
         n = int.from_bytes(ways.wake[1].recv(4), "little")
         bytes(memory[:n])
 
-    def by_gloo() -> None:
-        n = torch.zeros(1, dtype=torch.int64)
-        group.broadcast([n], dist_root()).wait()
-        group.broadcast([torch.empty(int(n), dtype=torch.uint8)], dist_root()).wait()
-
     def by_socket() -> None:
         channel.recv(None)
 
-    receivers: dict[str, Receive] = {"socket": by_socket, "gloo": by_gloo, "shared memory": by_memory}
+    receivers: dict[str, Receive] = {"socket": by_socket, "shared memory": by_memory}
     while way := control.recv():
         used = time.process_time()
         for _ in range(MESSAGES):

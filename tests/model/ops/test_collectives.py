@@ -1,5 +1,8 @@
 """The seam to other ranks, between threads of one process that are ranks of one group."""
 
+import contextlib
+import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,6 +11,7 @@ from typing import TypeVar
 import pytest
 import torch
 
+from model.ops import shared_memory_group
 from model.ops.collectives import ALONE, Ranks, join
 from model.ops.load import load_ops
 from tests.tables import each_of
@@ -43,17 +47,64 @@ def test_a_sum_and_a_gather(tmp_path: Path, n: int, dtype: torch.dtype) -> None:
         assert (ranks.rank, ranks.n, dict(ranks.counts)) == (rank, n, {"all_reduce": 1, "all_gather": 1})
 
 
-def test_it_listens_to_this_machine_alone(tmp_path: Path) -> None:
-    """By the sockets that come with the group."""
-    before = listening()
-    found = on_ranks(2, tmp_path, lambda ranks: (ranks.all_reduce(torch.ones(1, 1)), listening())[1])
-    assert all(new for new in (each - before for each in found))
-    assert {address.split(":")[0] for each in found for address in each - before} == {"0100007F"}
+@each_of("n", [2, 3])
+def test_what_is_larger_than_a_slot_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    """And ranks that run ahead write over nothing that another one still reads."""
+    monkeypatch.setattr(shared_memory_group, "SLOT_BYTES", 64)
+
+    def run(ranks: Ranks) -> list[torch.Tensor]:
+        found = []
+        for i in range(40):
+            x = torch.full((7, 11), float(10**ranks.rank * i))
+            found += [ranks.all_gather(x), ranks.all_reduce(x)]
+            if i % n == ranks.rank:
+                time.sleep(0.001)
+        return found
+
+    wanted = []
+    for i in range(40):
+        each = [torch.full((7, 11), float(10**rank * i)) for rank in range(n)]
+        wanted += [torch.cat(each, 1), torch.stack(each).sum(0)]
+    for found in on_ranks(n, tmp_path, run):
+        assert len(found) == len(wanted) and all(map(torch.equal, found, wanted))
 
 
-def listening() -> set[str]:
-    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
-    return {row[1] for row in rows if row[3] == "0A"}
+def test_every_rank_has_the_same_sum_to_the_last_bit(tmp_path: Path) -> None:
+    def run(ranks: Ranks) -> torch.Tensor:
+        return ranks.all_reduce(torch.randn(501, generator=torch.Generator().manual_seed(ranks.rank)).to(dtype))
+
+    for dtype in (torch.float32, torch.bfloat16):
+        for n in (2, 4):
+            (tmp_path / f"{dtype}{n}").mkdir()
+            first, *others = on_ranks(n, tmp_path / f"{dtype}{n}", run)
+            assert all(torch.equal(first, other) for other in others)
+
+
+def test_nobody_can_connect_to_it(tmp_path: Path) -> None:
+    """A listener of gloo's took every connection of whoever was on the machine, and its descriptors were lost."""
+
+    def sockets(_: Ranks) -> set[str]:
+        return {link for fd in os.listdir("/proc/self/fd") if (link := linked(fd)).startswith("socket:")}
+
+    def run(ranks: Ranks) -> set[str]:
+        ranks.all_reduce(torch.ones(1, 1))
+        return sockets(ranks)
+
+    before = sockets(ALONE)
+    assert on_ranks(2, tmp_path, run) == [before, before]
+    assert (tmp_path / "meeting").stat().st_mode & 0o077 == 0
+
+
+def linked(fd: str) -> str:
+    with contextlib.suppress(OSError):  # that of the listing
+        return os.readlink(f"/proc/self/fd/{fd}")
+    return ""
+
+
+def test_one_that_never_comes_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory_group, "_PATIENCE_SECONDS", 0.1)
+    with pytest.raises(RuntimeError, match="rank 1 did not come within"):
+        join(0, 2, tmp_path / "meeting", CPU)
 
 
 def test_a_rank_that_left_is_an_error(tmp_path: Path) -> None:
@@ -61,18 +112,16 @@ def test_a_rank_that_left_is_an_error(tmp_path: Path) -> None:
         if ranks.rank == 1:
             return ""
         ranks.all_reduce(torch.ones(1, 1))
-        try:
-            while True:
-                ranks.all_reduce(torch.ones(1, 1))
-        except RuntimeError as error:
-            return str(error)
+        with pytest.raises(RuntimeError) as caught:
+            ranks.all_reduce(torch.ones(1, 1))
+        return str(caught.value)
 
     def leave_after_one(ranks: Ranks) -> str:
         if ranks.rank == 1:
             ranks.all_reduce(torch.ones(1, 1))
         return run(ranks)
 
-    assert on_ranks(2, tmp_path, leave_after_one)[0]
+    assert on_ranks(2, tmp_path, leave_after_one)[0] == "rank 1 is gone"
 
 
 def test_one_process_alone_calls_nobody() -> None:

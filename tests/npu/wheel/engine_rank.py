@@ -40,7 +40,7 @@ MODEL_LEN = 512  # tokens
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     path: str
-    device: Device = "npu"  # "cpu": ring 0, whose ranks meet over gloo
+    device: Device = "npu"  # "cpu": ring 0, whose ranks meet in memory
     graphs: bool = False
     ranks: int = RANKS  # 1: rank 0 alone
     requests: tuple[str, ...] = ()  # of `requests_for`; none: all
@@ -208,7 +208,7 @@ def _leave_free(patch: pytest.MonkeyPatch, mib: int) -> None:
 
 def _sum_without_waiting(self: Ranks, x: Tensor) -> Tensor:
     x = x.contiguous()
-    self._group.allreduce([x])
+    self._group.group.allreduce([x])  # type: ignore[attr-defined]
     return x
 
 
