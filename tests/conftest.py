@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ settings.register_profile("no deadline", deadline=None, suppress_health_check=[H
 settings.load_profile("no deadline")
 for _name in [name for name in os.environ if name.startswith("PIXELFERRY_")]:
     del os.environ[_name]  # a developer's own settings must not change what the tests see
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it puts behind itself
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the servers of these tests are to hear it
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many servers would compile every module again
 os.environ["PIXELFERRY_SHM_ROOT"] = str(SESSION_ROOT)
 
