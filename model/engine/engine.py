@@ -115,7 +115,7 @@ class Engine:
             sequence = checked_sequence(generate, self._bounds)
             if generate.grammar is not None:
                 ends = generate.sampling.stop_token_ids
-                sequence.history.hold(form or self.forms().start(generate.grammar, ends))
+                sequence.history.hold(form or self.forms().start(generate.grammar, ends, generate.salt))
         except RequestError as error:
             return _failed(generate.request_id, error)
         refusal = self._scheduler.refuse(sequence)

@@ -1,4 +1,4 @@
-"""Compiles a grammar with llguidance and tries it once, in a process of its own that may take 5 s and so much memory.
+"""Compiles a grammar with llguidance and tries it, in a process of its own that may take 5 s and so much memory.
 
 All forms are nested into one that forces no tokens: forced ones would be spelled by the library's own reading of the
 vocabulary. Between the tokens of JSON stand the blanks of `json.dumps`, and no others.
@@ -15,6 +15,7 @@ import warnings
 from typing import Any
 
 import msgspec
+import numpy as np
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
@@ -25,15 +26,20 @@ from tokenization.structured.compilable import BLANKS, OPTIONS, innermost, make_
 from tokenization.structured.pattern import unlike
 from tokenization.structured.schema import pointer
 from tokenization.structured.tool_grammar import call_grammar
-from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
+from tokenization.structured.vocabulary import LIMITS, STEP_SECONDS, Effort, GrammarVocabulary
 from tokenization.worker_memory import private_bytes
 
 CODE = "structured_output"
+_AMBIGUOUS = "it can be read in too many ways"
 MAX_SOURCE = 1 << 20  # characters
 MAX_CHOICES = 10_000
 COMPILE_SECONDS = 5  # of processor time
 WALL_SECONDS = 20.0  # on a machine that is busy with other things
 COMPILE_BYTES = 512 << 20  # beyond what the worker has
+# Answers that are drawn to see what their steps cost, and tokens of each: most of grammars, which may be ambiguous in
+# ways that nothing else bounds.
+WALKS, WALK_TOKENS = 4, 128
+FEW_WALKS, FEW_WALK_TOKENS = 2, 24
 LOOK_SECONDS = 0.1  # how often the one that waits looks whether its request has ended
 
 
@@ -140,16 +146,24 @@ def _child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, write: 
 
 
 def compiled(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int = 0) -> str:
-    """llguidance's form, compiled and tried for a first token. Raises ChatError, which names no field."""
+    """llguidance's form, compiled and tried: its first mask, and what the steps of some answers cost.
+
+    Raises ChatError, which names no field.
+    """
     if grammar.kind in ("json_object", "json_schema"):
         schema = {"type": "object"} if grammar.kind == "json_object" else _schema(grammar)
         source = _nested({"json_schema": {**schema, OPTIONS: BLANKS}}, blanks)
-        if (why := _fault(source, vocabulary)) is not None:
+        matcher = _matcher(source, vocabulary)
+        if (why := _fault(matcher)) is not None:
             raise ChatError(f"{why}{_place(schema, why, vocabulary)}")
+        _walk(matcher, vocabulary, FEW_WALKS, FEW_WALK_TOKENS)
         return source
     source = _nested({"lark_grammar": _lark(grammar)}, blanks)
-    if (why := _fault(source, vocabulary)) is not None:
+    matcher = _matcher(source, vocabulary)
+    if (why := _fault(matcher)) is not None:
         raise ChatError(why)
+    of_grammar = grammar.kind in ("lark", "ebnf")
+    _walk(matcher, vocabulary, *((WALKS, WALK_TOKENS) if of_grammar else (FEW_WALKS, FEW_WALK_TOKENS)))
     return source
 
 
@@ -160,20 +174,47 @@ def _nested(form: dict[str, Any], blanks: int) -> str:
     return json.dumps({"grammars": [{"lark_grammar": top}, {"name": "form", **form}]})
 
 
-def _fault(source: str, vocabulary: GrammarVocabulary) -> str | None:
+def _matcher(source: str, vocabulary: GrammarVocabulary) -> LLMatcher:
+    return LLMatcher(vocabulary.compiled, source, log_level=0, limits=LIMITS)
+
+
+def _fault(matcher: LLMatcher) -> str | None:
     """Why the library takes no such form, or has no first token for it."""
-    matcher = LLMatcher(vocabulary.compiled, source, log_level=0, limits=LIMITS)
     mask = b"" if matcher.is_error() else matcher.compute_bitmask()
     if matcher.is_error():
         return _said(matcher.get_error())
     return None if any(mask) else "no answer fits it"
 
 
+def _walk(first: LLMatcher, vocabulary: GrammarVocabulary, n_walks: int, n_tokens: int) -> None:
+    """Draw answers. Raises ChatError where their steps cost too much.
+
+    Every other one says the same again where it may: what is ambiguous is dearest in a row of one word.
+    """
+    for number in range(n_walks):
+        matcher, effort, drawn = first.deep_copy(), Effort(), np.random.default_rng(number)
+        token = vocabulary.end
+        for _ in range(n_tokens):
+            begun = time.process_time()
+            mask = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+            effort.add(time.process_time() - begun)
+            allowed = np.flatnonzero(mask[: vocabulary.end])
+            if matcher.is_error() or not len(allowed):
+                break
+            if number % 2 == 0 or not mask[token]:
+                token = int(drawn.choice(allowed))
+            begun = time.process_time()
+            matcher.consume_token(token)
+            effort.add(time.process_time() - begun)
+            if effort.too_much:
+                raise ChatError(f"a step of an answer takes more than {STEP_SECONDS * 1000:.0f} ms: {_AMBIGUOUS}")
+
+
 def _place(schema: dict[str, Any], why: str, vocabulary: GrammarVocabulary) -> str:
     """Where in a schema the library meets its fault, which it does not say itself: by trying the parts of it."""
 
     def fails(part: Any) -> bool:
-        return _fault(_nested({"json_schema": {**part, OPTIONS: BLANKS}}, 0), vocabulary) == why
+        return _fault(_matcher(_nested({"json_schema": {**part, OPTIONS: BLANKS}}, 0), vocabulary)) == why
 
     found = pointer(innermost(schema, fails))
     return f" (at {shortened(found, 200)})" if found else ""

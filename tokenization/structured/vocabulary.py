@@ -7,12 +7,29 @@ from llguidance import LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from tokenization.text.tokenizer import Tokenizer
 
-# What one grammar may take: to compile it, and in each step. A lexer state is 1 to 2 KiB, a step at its limits about
-# 20 ms. What exceeds them is an error of its matcher, in worker and engine alike.
+# What one grammar may take: to compile it, and in each step. A lexer state is 1 to 2 KiB. What exceeds them is an error
+# of its matcher, in worker and engine alike. They do not bound the time of a step: an ambiguous grammar may read the
+# same few items in very many ways. That is measured (Effort).
 LIMITS = LLParserLimits(
     max_grammar_size=200_000, max_lexer_states=50_000, initial_lexer_fuel=1_000_000, step_lexer_fuel=200_000,
     step_max_items=50_000, verbose_errors=False,
 )  # fmt: skip
+STEP_SECONDS = 0.02  # of the processor: a mask, or taking a token; honest forms need 4 ms at most, over 150,000 words
+OVER_SECONDS = 0.04  # beyond those, of all steps of an answer's form together
+
+
+class Effort:
+    """What the steps of a form took, by processor time: on a busy machine they are no dearer."""
+
+    def __init__(self) -> None:
+        self._over = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._over += max(0.0, seconds - STEP_SECONDS)
+
+    @property
+    def too_much(self) -> bool:
+        return self._over > OVER_SECONDS
 
 
 class GrammarVocabulary:

@@ -70,7 +70,7 @@ class FormJobs:
         generate, began = job.generate, time.thread_time()
         try:
             assert generate.grammar is not None
-            form = self._forms().start(generate.grammar, generate.sampling.stop_token_ids)
+            form = self._forms().start(generate.grammar, generate.sampling.stop_token_ids, generate.salt)
             self._done(FormReady(generate, form))
         except BaseException as error:  # noqa: BLE001 - whatever it is, a panic of the library too, it is this request's
             self._done(FormReady(generate, error=error))

@@ -14,6 +14,7 @@ from llguidance.numpy import apply_token_bitmask_inplace
 
 from model.engine import engine as engines
 from model.engine.messages import FromEngine, StepDone
+from model.engine.sampling import forms as module
 from model.engine.sampling.forms import AnswerForm, Forms
 from model.engine.sampling.logits_processors import BITS, apply_rules
 from model.net.multimodal import MultimodalLM
@@ -24,6 +25,7 @@ from tests.model.engine.forms_harness import DATE, PICTURE, TEXT, Held
 from tests.model.staging.late import Late
 from tests.tables import each_of
 from tokenization.chat.grammar import CompiledGrammar
+from tokenization.structured import vocabulary
 
 pytestmark = pytest.mark.network
 
@@ -214,6 +216,45 @@ def test_answers_of_one_request_fill_the_lexer_of_no_other(held: Held) -> None:
     assert [go_on(forms.start(grammar, ()), 300) for _ in range(8)] == [""] * 8, "they end and are gone"
     assert "too many states" in go_on(forms.start(grammar, ()), 50_000), "one alone may fill its own"
     assert go_on(beside, 300) == "" and mask.any()
+
+
+def test_a_form_whose_steps_are_dear_ends_its_request_alone_and_is_remembered(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By processor time, of which here no step may take any; other clients' forms are others."""
+    engine, form = held.engine(), held.form("regex", "[ab]{30,40}")
+    monkeypatch.setattr(vocabulary, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(vocabulary, "OVER_SECONDS", 0.0)
+    beside, dear = held.asked("beside", None), held.asked("x", form)
+    held.harness.submit(engine, beside)
+    code, message = held.failure(dear, engine)
+    assert code == "structured_output" and "a step of it takes more than 20 ms" in message
+    assert len(held.harness.tokens("beside")) == 48
+    monkeypatch.undo()
+    assert held.failure(msgspec.structs.replace(dear, prepared=held.asked("y", form).prepared), engine) == (
+        code,
+        message,
+    )
+    salted = msgspec.structs.replace(held.asked("z", form), salt=b"another client's")
+    assert re.fullmatch("[ab]{30,40}", held.text(held.answers(engine, salted)[0]))
+
+
+@each_of("n", [1, 4])
+def test_masks_that_are_late_together_are_looked_at_one_by_one(
+    held: Held, monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    """Whose fault it is: threads that fill them beside each other do not tell."""
+    forms = Forms(held.tokenizer, held.tokenizer.vocab_size, 2)
+    found = [forms.start(held.form("regex", f"[ab]{{{9 + i}}}"), ()) for i in range(n)]
+    out = np.empty((n, forms.vocabulary.words), np.int32)
+    forms.fill(found, out)
+    assert out.any(1).all()
+    monkeypatch.setattr(module, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(vocabulary, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(vocabulary, "OVER_SECONDS", 1e-12)
+    for _ in range(3):
+        forms.fill(found, out)
+    assert all(form.effort.too_much for form in found) and not out.any()
 
 
 def test_an_engine_refuses_a_grammar_that_its_library_does(held: Held) -> None:

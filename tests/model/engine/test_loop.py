@@ -223,7 +223,7 @@ def test_a_form_that_nobody_waits_for_is_not_compiled(model: MultimodalLM, harne
         """As pyo3's, which is no Exception."""
 
     class Slow:
-        def start(self, grammar: CompiledGrammar, ends: tuple[int, ...]) -> None:
+        def start(self, grammar: CompiledGrammar, ends: tuple[int, ...], salt: bytes) -> None:
             compiled.append(grammar.source)
             begun.set()
             assert goes_on.wait(20)
@@ -252,7 +252,7 @@ def test_a_clients_many_forms_do_not_keep_anothers_waiting(model: MultimodalLM, 
     begun, goes_on, compiled = threading.Event(), threading.Event(), list[str]()
 
     class Slow:
-        def start(self, grammar: CompiledGrammar, ends: tuple[int, ...]) -> None:
+        def start(self, grammar: CompiledGrammar, ends: tuple[int, ...], salt: bytes) -> None:
             compiled.append(grammar.source)
             begun.set()
             assert goes_on.wait(20)

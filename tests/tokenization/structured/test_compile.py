@@ -17,6 +17,7 @@ from llguidance import LLMatcher
 
 from configs.checkpoint import Checkpoint
 from model.registry import family_of
+from tests.tables import each_of
 from tests.tiny.families import NAMES, WRITERS
 from tokenization.cancel import Cancelled, go_on
 from tokenization.chat.errors import ChatError
@@ -146,6 +147,15 @@ def test_a_refusal_says_what_and_where(one: Compiler) -> None:
 
 
 @pytest.mark.process
+@each_of("behind", ["", '"zq" '])
+def test_a_grammar_that_can_be_read_in_very_many_ways_is_refused(one: Compiler, behind: str) -> None:
+    """Its masks took half a second and more, and no limit of the library's bounds them; its first one is cheap."""
+    ways = " | ".join("e " * n + '"a"' for n in range(20))
+    assert "it can be read in too many ways" in one.refusal("lark", f"start: {behind}e\ne: {ways}")
+    sums = 'start: e\ne: e "+" e | e "*" e | "(" e ")" | N\nN: /[0-9]+/'
+    assert one.run("lark", sums), "and what is ambiguous alone is not dear"
+
+
 def test_strict_closes_objects(one: Compiler) -> None:
     loose = json.dumps({"type": "object", "properties": {"a": {"const": 1}}})
     texts = {
