@@ -10,7 +10,6 @@ import logging
 import os
 import time
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Literal
 
@@ -109,6 +108,10 @@ class Worker(SupervisedChild):
     def takes(self, job: WorkerJob) -> bool:
         return self._lane in ("media", job.cost.lane)
 
+    def takes_beside_forms(self, job: WorkerJob) -> bool:
+        """While as many compile a form as may."""
+        return self.takes(job) and not job.cost.compiles
+
     def on_started(self, child: Child) -> None:
         super().on_started(child)
         if self.state != "replacing":
@@ -173,6 +176,8 @@ class WorkerPool:
         self._limits = config.media
         self._wait_seconds = config.wait_seconds
         self._line: FairQueue[WorkerJob] = FairQueue()
+        # Of several workers of media one compiles no form: forms of many clients would keep all media waiting.
+        self._n_compiling, self._most_compiling = 0, max(1, config.workers - 1)
         start = StartWorker(
             checkpoint=str(config.model.path), media=config.media, max_model_len=max_model_len,
             shm_root=str(owner.root), directory=os.readlink("/proc/self/cwd"), worker=config.worker,
@@ -247,23 +252,19 @@ class WorkerPool:
         The one for texts comes first, so that the others stay free; the one for pictures last, so that it does.
         """
         for worker in (self.text, *self.slots, self.picture):
-            job = self._line.next(partial(self._may_have, worker)) if worker.state == "free" else None
+            takes = worker.takes if self._n_compiling < self._most_compiling else worker.takes_beside_forms
+            job = self._line.next(takes) if worker.state == "free" else None
             if job is not None:
+                self._n_compiling += job.cost.compiles
                 worker.job, job.worker, worker.state = job, worker, "busy"
                 worker.liveness.begin_job(job.request_id, job.cost)
                 job.wake()  # `begin` tells the worker once it has seen that
-
-    def _may_have(self, worker: Worker, job: WorkerJob) -> bool:
-        """Of several workers one compiles no form: forms of many clients would keep all media waiting."""
-        if job.cost.compiles and len(self.slots) > 1:
-            compiling = sum(slot.job is not None and slot.job.cost.compiles for slot in self.slots)
-            return worker.takes(job) and compiling < len(self.slots) - 1
-        return worker.takes(job)
 
     def over(self, worker: Worker, failure: WorkerDied | None = None) -> None:
         """The worker has let go of its job: by its last answer, or by its death."""
         job, worker.job = worker.job, None
         assert job is not None
+        self._n_compiling -= job.cost.compiles
         if worker.state == "busy":
             worker.state = "free"
         worker.liveness.begin_job(None)

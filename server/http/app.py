@@ -1,7 +1,7 @@
 """create_app(service): every route of the server."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -130,10 +130,13 @@ class RequestReader:
         self.version = version
         self._bodies = BodyReader()
 
-    def admit(self, http: Request) -> None:
-        """Before anything of a request with a body is looked at: it counts against what its key may ask for.
+    async def read(
+        self, http: Request, read: ReadRequest[R], *, forms_of: Collection[str] | None = None
+    ) -> tuple[R, RequestContext]:
+        """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError.
 
-        Raises Refusal.
+        It counts against what its key may ask for before anything of it is looked at. forms_of: the body is a form, and
+        these are origins of pages that may send one; `read` takes its boundary, too. None: it is JSON.
         """
         context = context_of(http.scope)
         error = self.service.admission.refusal(context.client)
@@ -141,21 +144,11 @@ class RequestReader:
             raise error
         if context.count is not None:
             context.count()
-
-    async def read(self, http: Request, read: ReadRequest[R]) -> tuple[R, RequestContext]:
-        """The request in a body of JSON; not one byte is read of one that is turned away anyhow.
-
-        Raises Refusal, ChatError.
-        """
-        self.admit(http)
-        require_json(http.headers.get("content-type"))
-        return await self.read_admitted(http, read)
-
-    async def read_admitted(
-        self, http: Request, read: ReadRequest[R], *, json: bool = True
-    ) -> tuple[R, RequestContext]:
-        """The same, once it was admitted and its type was looked at."""
-        context = context_of(http.scope)
+        if forms_of is None:
+            require_json(http.headers.get("content-type"))
+        else:
+            of_form: Any = read
+            read = partial(of_form, boundary=form_boundary(http.headers, forms_of, http.url.scheme))
         body = context.body
         assert body is not None, "a request over HTTP has one"
         request, kept = await self._bodies.read(
@@ -163,7 +156,7 @@ class RequestReader:
             self.service.max_model_len,
             partial(read, request_id=context.id),
             lambda: body.left,
-            json=json,
+            json=forms_of is None,
         )
         body.keep(kept)
         self.require_model(request.model)
@@ -244,10 +237,8 @@ def add_transcription_route(app: Starlette, requests: RequestReader, origins: Se
     service, card = requests.service, requests.service.card
 
     async def transcriptions(http: Request) -> Response:
-        requests.admit(http)
-        boundary = form_boundary(http.headers, origins, http.url.scheme)
-        read = partial(read_transcription, boundary=boundary, own=card.transcription)
-        asked, context = await requests.read_admitted(http, read, json=False)
+        read: Any = partial(read_transcription, own=card.transcription)
+        asked, context = await requests.read(http, read, forms_of=origins)
         request = replace(asked.request, context=context)
         run = partial(service.run, [request])
         if asked.plain and not request.stream:

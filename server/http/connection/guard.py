@@ -9,6 +9,7 @@ import contextlib
 import time
 
 import h11
+from h11._receivebuffer import ReceiveBuffer
 from starlette.requests import ClientDisconnect
 
 from server.http.connection.bad_requests import BadRequests
@@ -23,6 +24,20 @@ PIECE = 1 << 15  # bytes parsed at once, where those before were cheap; at worst
 MOST_LINES = 512  # of a head: twice the fields that the application takes
 SMALL = 1 << 12  # the same after dear ones: at worst 3 ms, for chunks of one byte each
 CHEAP_SECONDS = 0.0005  # of parsing, after which a connection waits for its next turn
+
+
+class WholeLines(ReceiveBuffer):
+    """h11's bytes of a connection, in whose heads and trailers no line goes on in the next one (RFC 9112, 5.2).
+
+    h11 joins such lines, and has no setting that refuses them; what stands in front of this server may read them apart.
+    """
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        lines: list[bytearray] | None = super().maybe_extract_lines()
+        for line in lines or ():
+            if line.startswith((b" ", b"\t")):
+                raise h11.RemoteProtocolError("a line of the head goes on in the next one")
+        return lines
 
 
 class Guard(asyncio.BufferedProtocol):

@@ -8,9 +8,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-import h11
 import uvicorn
-from h11._receivebuffer import ReceiveBuffer
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -18,7 +16,7 @@ from uvicorn.server import ServerState
 from configs.serve import HttpConfig
 from server.http.connection.bad_requests import BadRequests
 from server.http.connection.connections import Connections
-from server.http.connection.guard import PIECE, Guard
+from server.http.connection.guard import PIECE, Guard, WholeLines
 from server.http.connection.send_buffer import SendBuffer
 from server.metrics import Metrics
 
@@ -41,19 +39,6 @@ class Opening(asyncio.Transport):
     def abort(self) -> None:
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)  # whoever waits for it hears so
-
-
-class WholeLines(ReceiveBuffer):
-    """h11's bytes of a connection, in whose heads and trailers no line goes on in the next one (RFC 9112, 5.2).
-
-    h11 joins such lines, and has no setting that refuses them; what stands in front of this server may read them apart.
-    """
-
-    def maybe_extract_lines(self) -> list[bytearray] | None:
-        lines: list[bytearray] | None = super().maybe_extract_lines()
-        if any(line.startswith((b" ", b"\t")) for line in lines or ()):
-            raise h11.RemoteProtocolError("a line of the head goes on in the next one")
-        return lines
 
 
 class HttpServer(uvicorn.Server):

@@ -11,6 +11,7 @@ from server.http.openapi.request_fields import (
     Closed,
     EarlierCall,
     FormFields,
+    LabelFields,
     NativeInputs,
     RenderingFields,
     ToolFields,
@@ -86,7 +87,9 @@ class NativeChat(FormFields, ToolFields, NativeBody, NativeQuestion):
     parameters: NativeParameters | None = Field(None, description="Parameters of sampling.")
 
 
-class ChatCompletionRequest(FormFields, ToolFields, RenderingFields, SamplingRequest, CompletionBody):
+class ChatCompletionRequest(
+    FormFields, ToolFields, RenderingFields, LabelFields, SamplingRequest, CompletionBody
+):  # fmt: skip
     """OpenAI's chat completion request. Other fields are ignored, but for some that would change the answer."""
 
     messages: list[ChatMessage] = Field(min_length=1)

@@ -74,7 +74,7 @@ FAILURES: Mapping[int, tuple[str, Mapping[str, str]]] = {
     ),
     431: (
         "The request line and headers are too large; the connection may be closed.",
-        {"head_too_large": "larger than `--max-head-kib`, or too many fields"},
+        {"head_too_large": "larger than `--max-head-kib`, too many fields, or a field that is too long to be read"},
     ),
     500: (
         "A defect of the server's; the message names the request's id.",

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.http.routes.structured import MOST_CHARACTERS
+from server.http.routes.vllm_fields import LONGEST_LABEL, LONGEST_NAME, MOST_LABELS
 from tokenization.chat.boxes import FULL
 from tokenization.chat.options import MOST_TILES
 from tokenization.chat.tool_offer import MOST_TOOLS
@@ -255,6 +256,16 @@ class StructuredOutputs(Closed):
 class FormFields(BaseModel):
     response_format: ResponseFormat | None = Field(None, description="The form of the answer, as OpenAI has it.")
     structured_outputs: StructuredOutputs | None = Field(None, description="The form of the answer, as vLLM has it.")
+
+
+# ---- the client's own
+
+
+class LabelFields(BaseModel):
+    metadata: Any = Field(
+        None, description=f"Changes nothing. At most {MOST_LABELS} entries, names of {LONGEST_NAME} characters and "
+        f"values of {LONGEST_LABEL}.",
+    )  # fmt: skip
 
 
 # ---- how a chat becomes a prompt

@@ -7,7 +7,14 @@ from pydantic import Field
 from server.http.openapi.answers import CountedTokens, DetokenizedText, TextCompletion
 from server.http.openapi.chats import PICTURE, WEATHER, NativeChat, asked
 from server.http.openapi.described import DescribedRoute
-from server.http.openapi.request_fields import ChatMessage, FormFields, NativeInputs, RenderingFields, ToolFields
+from server.http.openapi.request_fields import (
+    ChatMessage,
+    FormFields,
+    LabelFields,
+    NativeInputs,
+    RenderingFields,
+    ToolFields,
+)
 from server.http.routes.completions import MAX_PROMPTS, SHORT, TextBody
 from server.http.routes.tokenize import CountBody, CountedText
 from server.http.validation import BodyFields
@@ -18,7 +25,7 @@ IdsOfPrompt = Annotated[list[TokenId], Field(min_length=1)]
 Prompts = Annotated[list[TextOfPrompt | IdsOfPrompt], Field(min_length=1, max_length=MAX_PROMPTS)]
 
 
-class TextCompletionRequest(FormFields, SamplingRequest, TextBody):
+class TextCompletionRequest(FormFields, LabelFields, SamplingRequest, TextBody):
     """OpenAI's completion request. Other fields are ignored, but for some that would change the answer."""
 
     prompt: TextOfPrompt | IdsOfPrompt | Prompts = Field(

@@ -43,7 +43,8 @@ def refuse_unsupported(body: Mapping[str, Any], fields: Sequence[VllmField] | No
 
 def check_metadata(body: Mapping[str, Any]) -> None:
     """Raise Refusal for more than OpenAI's own bounds: nothing reads it, and it is held as long as its request."""
-    given = body.get("metadata")
+    if (given := body.get("metadata")) is None:
+        return
     labels = given if isinstance(given, dict) else {"": given}
     if len(labels) > MOST_LABELS:
         raise invalid_request(f"metadata: has {len(labels)} entries; at most {MOST_LABELS} are taken", "metadata")
