@@ -193,21 +193,38 @@ def _walk(first: LLMatcher, vocabulary: GrammarVocabulary, n_walks: int, n_token
     """
     for number in range(n_walks):
         matcher, effort, drawn = first.deep_copy(), Effort(), np.random.default_rng(number)
-        token = vocabulary.end
+        token: int | None = None
         for _ in range(n_tokens):
             begun = time.process_time()
-            mask = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+            mask = matcher.compute_bitmask()
             effort.add(time.process_time() - begun)
-            allowed = np.flatnonzero(mask[: vocabulary.end])
-            if matcher.is_error() or not len(allowed):
+            if matcher.is_error():
                 break
-            if number % 2 == 0 or not mask[token]:
-                token = int(drawn.choice(allowed))
+            if number % 2 == 0 or token is None or not _allows(mask, token):
+                token = _drawn(mask, vocabulary.end, drawn)
+            if token is None:
+                break
             begun = time.process_time()
             matcher.consume_token(token)
             effort.add(time.process_time() - begun)
             if effort.too_much:
                 raise ChatError(f"a step of an answer takes more than {STEP_SECONDS * 1000:.0f} ms: {_AMBIGUOUS}")
+
+
+def _allows(mask: bytes, token: int) -> bool:
+    return bool(mask[token >> 3] >> (token & 7) & 1)
+
+
+def _drawn(mask: bytes, end: int, drawn: np.random.Generator) -> int | None:
+    """One of the tokens that a mask allows, each as likely; None where the answer can only end."""
+    for token in drawn.integers(end, size=16).tolist():
+        if _allows(mask, token):
+            return int(token)
+    some = np.frombuffer(mask, np.uint8)
+    places = np.flatnonzero(some)
+    tokens = (8 * places[:, None] + np.arange(8)).ravel()
+    tokens = tokens[(np.unpackbits(some[places], bitorder="little") == 1) & (tokens < end)]
+    return int(drawn.choice(tokens)) if len(tokens) else None
 
 
 def _place(schema: dict[str, Any], why: str, vocabulary: GrammarVocabulary) -> str:
