@@ -13,19 +13,28 @@ def main() -> int:
     as PID 1 of a container it has no other way to end. deploy/entrypoint.sh holds signals back until here. A SIGHUP
     asks a server to read keys and certificate again: before it has read them it says nothing.
     """
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _leave)  # no exception: an import may drop it, call it another, or crash over it
     if sys.argv[1:2] == ["serve"]:
         signal.signal(signal.SIGHUP, _pass)  # a handler of ours, for a child would inherit that it is ignored
-    if sys.argv[1:2] == ["loadtest"]:  # also where a shell had it ignored (`&`); an import may drop an exception
+    if sys.argv[1:2] == ["loadtest"]:  # also where a shell had it ignored (`&`)
         signal.signal(signal.SIGINT, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     from server import commands
 
+    signal.signal(signal.SIGTERM, EndsLate())
     return commands.main(sys.argv[1:])
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+class EndsLate:
+    """Ends the process by an exception, once there may be something to clean up. `told` stays where that is dropped:
+    whoever handles the signal next looks at it (server/run.py).
+    """
+
+    told = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.told = True
+        raise SystemExit(128 + number)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

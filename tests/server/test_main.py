@@ -44,6 +44,28 @@ def test_a_signal_that_was_held_back_counts(number: signal.Signals, words: tuple
     assert (done.returncode, bool(done.stdout), done.stderr) == (code, code == 0, b"")
 
 
+@pytest.mark.process
+def test_a_signal_while_the_rest_is_imported_ends_the_process_and_says_nothing() -> None:
+    """Raised inside an import, it was an error of a schema's with a traceback, or a crash; one in forty."""
+    imports = (
+        "import os, signal, sys\n"
+        "real = __builtins__.__import__\n"
+        "def slow(name, *given, **named):\n"
+        "    if name == 'msgspec':\n"
+        "        try:\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        except BaseException:\n"  # as C code does
+        "            raise RuntimeError('the signal is lost') from None\n"
+        "    return real(name, *given, **named)\n"
+        "__builtins__.__import__ = slow\n"
+        "sys.argv[1:] = ['serve', '--help']\n"
+        "from server.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", imports], cwd=REPO, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "")
+
+
 def can_unshare() -> bool:
     return subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode == 0
 

@@ -13,6 +13,7 @@ import pytest
 
 from configs.serve import EngineConfig, HttpConfig, ModelConfig, ServeConfig
 from model.engine.messages import EngineReady, StartEngine
+from server.__main__ import EndsLate
 from server.children import supervisor
 from server.children.processes import ChildRole, Ownership
 from server.children.supervisor import StartFailed
@@ -143,6 +144,23 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert not (tmp_path / "shm").exists()
 
     return live
+
+
+def test_a_signal_before_it_ran_ends_it_though_its_exception_was_dropped(live: Live) -> None:
+    """Callbacks and C code drop what a handler raises: PID 1 of a container then went on for good."""
+    before, handler = signal.getsignal(signal.SIGTERM), EndsLate()
+    signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert ended.value.code == 128 + signal.SIGTERM
+
+        async def scenario(running: RunningServer) -> None:
+            await asyncio.wait_for(running.task, 60)
+
+        live(scenario)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_it_starts_its_children_says_so_and_ends_at_a_signal(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
