@@ -1,5 +1,6 @@
 """LiteLLM's SDK, under its provider for vLLM and the one for anything like OpenAI."""
 
+import gc
 import json
 from typing import Any
 
@@ -35,6 +36,8 @@ def stream() -> None:
     for provider in PROVIDERS:
         pieces = [chunk.choices[0].delta.content or "" for chunk in complete(provider, stream=True)]
         seen("".join(pieces))
+        # It leaves its answer's stream open. Collected inside httpcore's pool, whose lock it takes, it hangs for good.
+        gc.collect()
 
 
 def turns() -> None:
