@@ -275,7 +275,10 @@ def _choices(source: str) -> str:
         raise ChatError("the choices are no list of texts")
     if len(choices) > MAX_CHOICES:
         raise ChatError(f"it has {len(choices)} choices, more than {MAX_CHOICES}")
-    return "start: " + " | ".join(json.dumps(one) for one in choices)
+    # One terminal, which the lexer reads as one automaton: as rules, more than 2,000 are too many for a step.
+    texts = " | ".join(json.dumps(one) for one in choices if one)
+    start = [*(["CHOICE"] if texts else []), *(['""'] if "" in choices else [])]
+    return f"start: {' | '.join(start)}" + (f"\nCHOICE: {texts}" if texts else "")
 
 
 def _regex(source: str) -> str:

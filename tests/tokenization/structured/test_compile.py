@@ -23,7 +23,7 @@ from tokenization.cancel import Cancelled, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grammar import Grammar
 from tokenization.structured import compile as compiling
-from tokenization.structured.compile import compile_grammar
+from tokenization.structured.compile import MAX_CHOICES, compile_grammar
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
 from tokenization.text.detokenize import whole_text
 from tokenization.text.tokenizer import Tokenizer
@@ -131,6 +131,15 @@ def test_choices_may_hold_any_character(one: Compiler) -> None:
 
 
 @pytest.mark.process
+@each_of("text", ["label {}", "{}", 'say "{}"\\'])
+def test_as_many_choices_as_are_promised_are_held_to_their_end(one: Compiler, text: str) -> None:
+    """They compiled, and more than 2,000 ended in the engine behind the first token."""
+    choices = [text.format(i) for i in range(MAX_CHOICES)]
+    source = one.run("choice", json.dumps(choices))
+    said = {whole_text(one.tokenizer, one.drawn(source, seed)) for seed in range(4)}
+    assert said <= {*choices} and len(said) > 1
+
+
 def test_a_refusal_says_what_and_where(one: Compiler) -> None:
     deep = {"type": "object", "properties": {"a": {"type": "array", "items": {"not": {"type": "string"}}}}}
     assert "not at /properties/a/items/not" in one.refusal("json_schema", json.dumps(deep))
