@@ -21,19 +21,21 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     from server import commands
 
-    signal.signal(signal.SIGTERM, EndsLate())
+    signal.signal(signal.SIGTERM, ExitOnSignal())
     return commands.main(sys.argv[1:])
 
 
-class EndsLate:
-    """Ends the process by an exception, once there may be something to clean up. `told` stays where that is dropped:
-    whoever handles the signal next looks at it (server/run.py).
+class ExitOnSignal:
+    """A handler that raises SystemExit, from when there may be something to clean up.
+
+    C code and callbacks may drop the exception. `received` stays, and the server's own handler looks at it
+    (server/run.py).
     """
 
-    told = False
+    received = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.told = True
+        self.received = True
         raise SystemExit(128 + number)
 
 

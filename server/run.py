@@ -108,10 +108,10 @@ class Server:
         """Serve on a listening socket until a signal comes. Raises StartFailed, and whatever a part of ours died of."""
         http = self._http(sock)
         loop = asyncio.get_running_loop()
-        until_now = signal.getsignal(signal.SIGTERM)
+        before = signal.getsignal(signal.SIGTERM)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
-        if getattr(until_now, "told", False):  # and what it raised was lost on the way
+        if getattr(before, "received", False):  # and the exception that it raised was dropped
             self._on_signal()
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup, http)
         parts = [

@@ -1,8 +1,8 @@
 """Sums and gathers of processes on one host's CPU, through a file in memory: no socket, and so no port.
 
-Whoever has the file is in the group, and nobody else can find it. Each rank brings what it has into a slot of its own
-and posts a semaphore of each other one; once all have posted to it, it reads their slots. There are two sets of slots,
-used in turn: a rank that writes into one again knows by the call in between that all have read it.
+Ranks inherit the file, which has no name. Each rank copies its tensor into a slot of its own and posts a semaphore of
+each other rank; once all have posted to it, it reads their slots. There are two sets of slots, used in
+turn: the barrier of the call in between shows that all have read a slot before it is written again.
 """
 
 import ctypes
@@ -46,10 +46,10 @@ class SharedMemoryGroup:
         """
         self.rank, self.n = rank, n
         self._fd = os.open(meeting, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        weakref.finalize(self, os.close, self._fd)  # and its lock is nobody's
+        weakref.finalize(self, os.close, self._fd)  # which releases its lock
         first_slot = _HEAD_BYTES + n * n * _SEMAPHORE_BYTES
         first_slot += -first_slot % mmap.PAGESIZE
-        memory = self._made(first_slot + _SETS * n * SLOT_BYTES)
+        memory = self._mapped(first_slot + _SETS * n * SLOT_BYTES)
         slots = torch.frombuffer(memory, dtype=torch.uint8, offset=first_slot)
         self._sets = tuple(slots.view(_SETS, n, SLOT_BYTES).unbind(0))
         self._turn = 0
@@ -59,7 +59,7 @@ class SharedMemoryGroup:
         self._waits = [(other, address + (other * n + rank) * _SEMAPHORE_BYTES) for other in others]
         fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, rank, 1, 0))
         self._all_came = False
-        self._meet()
+        self._barrier()
         self._all_came = True
 
     def all_reduce(self, x: Tensor) -> None:
@@ -88,17 +88,17 @@ class SharedMemoryGroup:
         return found.view(self.n, *x.shape)
 
     def _exchange(self, mine: Tensor) -> list[Tensor]:
-        """What each rank brought, where it lies until the call after the next. mine: [k], at most a slot."""
+        """The slots of all ranks, valid until the call after the next. mine: [k], at most SLOT_BYTES."""
         slots = self._sets[self._turn]
         self._turn ^= 1
         nbytes = mine.numel() * mine.element_size()
         found = [slot[:nbytes].view(mine.dtype) for slot in slots]
         found[self.rank].copy_(mine)
-        self._meet()
+        self._barrier()
         return found
 
-    def _meet(self) -> None:
-        """Return once all ranks have come here; what each wrote before is seen by all."""
+    def _barrier(self) -> None:
+        """Returns once all ranks have called it; what each wrote before is visible to all."""
         for semaphore in self._posts:
             _quick.sem_post(ctypes.c_void_p(semaphore))
         for other, semaphore in self._waits:
@@ -110,22 +110,22 @@ class SharedMemoryGroup:
                 return
         until = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < until:
-            there = not self._all_came or self._is_there(other)
+            alive = not self._all_came or self._is_alive(other)
             at = time.time() + _LOOK_SECONDS
             if _libc.sem_timedwait(semaphore, ctypes.byref(_Time(int(at), int(at % 1 * 1e9)))) == 0:
                 return
             if ctypes.get_errno() not in (errno.ETIMEDOUT, errno.EINTR):
                 raise RuntimeError(f"rank {other} cannot be waited for: {os.strerror(ctypes.get_errno())}")
-            if not there:  # nor did it post before it left
+            if not alive:  # nor did it post before it left
                 raise RuntimeError(f"rank {other} is gone")
         raise RuntimeError(f"rank {other} did not come within {_PATIENCE_SECONDS:.0f} s")
 
-    def _is_there(self, other: int) -> bool:
+    def _is_alive(self, other: int) -> bool:
         asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, other, 1, 0)
         held = _LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, asked))[0]
         return bool(held != fcntl.F_UNLCK)
 
-    def _made(self, nbytes: int) -> mmap.mmap:
+    def _mapped(self, nbytes: int) -> mmap.mmap:
         """The memory, with all semaphores at 0; whichever rank is first makes them."""
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         try:

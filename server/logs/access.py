@@ -44,8 +44,8 @@ def level_of(context: RequestContext) -> int:
     return logging.INFO if no_error_status and context.error is None else logging.WARNING
 
 
-def log_answer(scope: Scope, context: RequestContext, metrics: Metrics, strangers: LineBound) -> None:
-    """Count and log an answer that is over, however it ended. strangers: of the lines of who was not let in."""
+def log_answer(scope: Scope, context: RequestContext, metrics: Metrics, unauthorized: LineBound) -> None:
+    """Count and log an answer that is over, however it ended. unauthorized: bounds the lines of such requests."""
     seconds = time.monotonic() - context.received
     route = route_of(scope)
     metrics.answered(context.method, route, context.status, seconds)
@@ -55,7 +55,11 @@ def log_answer(scope: Scope, context: RequestContext, metrics: Metrics, stranger
             metrics.ended(context.error)
             named = UNMATCHED if route == UNKNOWN else route
             metrics.errors.add(
-                route=named, status=context.status, code=context.error, request_id=context.id, let_in=context.known
+                route=named,
+                status=context.status,
+                code=context.error,
+                request_id=context.id,
+                authorized=context.authorized,
             )
         else:
             for prompt in context.timings:
@@ -63,7 +67,7 @@ def log_answer(scope: Scope, context: RequestContext, metrics: Metrics, stranger
     level = level_of(context)
     told = route not in QUIET or (level > logging.INFO and context.error not in EXPECTED)
     if told and log.isEnabledFor(level):
-        others = "" if context.known else strangers.take()
+        others = "" if context.authorized else unauthorized.take()
         if others is None:
             return
         path = plain_path(scope["path"]) if route == UNKNOWN else route

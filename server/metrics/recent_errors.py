@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 KEPT = 50
-KEPT_OF_STRANGERS = 10  # of these: whoever was not let in can make any number of them
+KEPT_UNAUTHORIZED = 10  # of these: a client without a key can cause any number of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,18 +24,18 @@ class RecentError:
 
 
 class RecentErrors:
-    """The last KEPT of one server, few of them strangers'. Older ones are forgotten: the log has them."""
+    """The last KEPT of one server, few of them of unauthorized requests. Older ones are forgotten: the log has them."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._errors: deque[RecentError] = deque(maxlen=KEPT)
-        self._of_strangers: deque[RecentError] = deque(maxlen=KEPT_OF_STRANGERS)
+        self._unauthorized: deque[RecentError] = deque(maxlen=KEPT_UNAUTHORIZED)
 
-    def add(self, *, route: str, status: int, code: str, request_id: str, let_in: bool) -> None:
-        """let_in: else the request was refused before its key or its body was of any use."""
-        kept = self._errors if let_in else self._of_strangers
+    def add(self, *, route: str, status: int, code: str, request_id: str, authorized: bool) -> None:
+        """authorized: as RequestContext has it."""
+        kept = self._errors if authorized else self._unauthorized
         kept.append(RecentError(time=self._clock(), route=route, status=status, code=code, id=request_id))
 
     def newest_first(self) -> list[RecentError]:
-        both = sorted([*self._errors, *self._of_strangers], key=lambda error: error.time)
+        both = sorted([*self._errors, *self._unauthorized], key=lambda error: error.time)
         return both[: -KEPT - 1 : -1]

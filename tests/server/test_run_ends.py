@@ -13,7 +13,7 @@ import pytest
 
 from configs.serve import EngineConfig, HttpConfig, ModelConfig, ServeConfig
 from model.engine.messages import EngineReady, StartEngine
-from server.__main__ import EndsLate
+from server.__main__ import ExitOnSignal
 from server.children import supervisor
 from server.children.processes import ChildRole, Ownership
 from server.children.supervisor import StartFailed
@@ -148,7 +148,7 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_signal_before_it_ran_ends_it_though_its_exception_was_dropped(live: Live) -> None:
     """Callbacks and C code drop what a handler raises: PID 1 of a container then went on for good."""
-    before, handler = signal.getsignal(signal.SIGTERM), EndsLate()
+    before, handler = signal.getsignal(signal.SIGTERM), ExitOnSignal()
     signal.signal(signal.SIGTERM, handler)
     try:
         with pytest.raises(SystemExit) as ended:

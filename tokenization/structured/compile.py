@@ -38,8 +38,8 @@ WALL_SECONDS = 20.0  # on a machine that is busy with other things
 COMPILE_BYTES = 512 << 20  # beyond what the worker has
 # Answers that are drawn to see what their steps cost, and tokens of each: most of grammars, which may be ambiguous in
 # ways that nothing else bounds.
-WALKS, WALK_TOKENS = 4, 128
-FEW_WALKS, FEW_WALK_TOKENS = 2, 24
+ANSWERS, ANSWER_TOKENS = 4, 128
+FEW_ANSWERS, FEW_ANSWER_TOKENS = 2, 24
 LOOK_SECONDS = 0.1  # how often the one that waits looks whether its request has ended
 
 
@@ -156,14 +156,14 @@ def compiled(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int = 0) -
         matcher = _matcher(source, vocabulary)
         if (why := _fault(matcher)) is not None:
             raise ChatError(f"{why}{_place(schema, why, vocabulary)}")
-        _walk(matcher, vocabulary, FEW_WALKS, FEW_WALK_TOKENS)
+        _try_answers(matcher, vocabulary, FEW_ANSWERS, FEW_ANSWER_TOKENS)
         return source
     source = _nested({"lark_grammar": _lark(grammar)}, blanks)
     matcher = _matcher(source, vocabulary)
     if (why := _fault(matcher)) is not None:
         raise ChatError(why)
     of_grammar = grammar.kind in ("lark", "ebnf")
-    _walk(matcher, vocabulary, *((WALKS, WALK_TOKENS) if of_grammar else (FEW_WALKS, FEW_WALK_TOKENS)))
+    _try_answers(matcher, vocabulary, *((ANSWERS, ANSWER_TOKENS) if of_grammar else (FEW_ANSWERS, FEW_ANSWER_TOKENS)))
     return source
 
 
@@ -186,12 +186,12 @@ def _fault(matcher: LLMatcher) -> str | None:
     return None if any(mask) else "no answer fits it"
 
 
-def _walk(first: LLMatcher, vocabulary: GrammarVocabulary, n_walks: int, n_tokens: int) -> None:
+def _try_answers(first: LLMatcher, vocabulary: GrammarVocabulary, n_answers: int, n_tokens: int) -> None:
     """Draw answers. Raises ChatError where their steps cost too much.
 
     Every other one says the same again where it may: what is ambiguous is dearest in a row of one word.
     """
-    for number in range(n_walks):
+    for number in range(n_answers):
         matcher, effort, drawn = first.deep_copy(), Effort(), np.random.default_rng(number)
         token: int | None = None
         for _ in range(n_tokens):

@@ -16,9 +16,9 @@ from tokenization.text.tokenizer import Tokenizer
 
 MOST_THREADS = 4  # that fill the masks of one step
 CODE: FailureCode = "structured_output"
-MOST_DEAR = 1024  # forms that are remembered
-_TOO_DEAR = f"a step of it takes more than {STEP_SECONDS * 1000:.0f} ms"
-_WARY = 32  # steps in which each mask is measured by itself, after some that were late together
+MAX_REMEMBERED = 1024  # forms whose steps were too expensive
+_TOO_EXPENSIVE = f"a step of it takes more than {STEP_SECONDS * 1000:.0f} ms"
+_MEASURED_STEPS = 32  # in which masks are filled one by one, after some that were late together
 
 
 class Forms:
@@ -30,20 +30,20 @@ class Forms:
         self._threads = max(1, min(threads, MOST_THREADS))
         self._executor = LLExecutor(self._threads)
         self._raw = np.empty((0, 0), np.int32)  # masks with the bit of the end
-        self._wary = 0  # steps
-        self._dear: OrderedDict[bytes, None] = OrderedDict()  # digests of forms that were ended for their time
+        self._n_measured = 0  # steps to come in which each mask is measured by itself
+        self._expensive: OrderedDict[bytes, None] = OrderedDict()  # digests
 
     def start(self, grammar: CompiledGrammar, ends: tuple[int, ...], salt: bytes = b"") -> "AnswerForm":
         """Compiles it. ends: ids that end the answer; salt: of those who may learn from each other's forms.
 
-        Raises RequestError for a grammar that cannot be compiled, or whose steps were too dear before.
+        Raises RequestError for a grammar that cannot be compiled, or whose steps were too expensive before.
 
         Nothing of it is kept: copies of a matcher share the states of its lexer, and so what one request's answers use
         up of them would end another's.
         """
         digest = hashlib.sha256(salt + grammar.source.encode()).digest()
-        if digest in self._dear:
-            raise _not_held(_TOO_DEAR)
+        if digest in self._expensive:
+            raise _not_held(_TOO_EXPENSIVE)
         matcher = LLMatcher(self.vocabulary.compiled, grammar.source, log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise _not_held(_said(matcher))
@@ -55,8 +55,8 @@ class Forms:
         if len(self._raw) < len(forms):
             self._raw = np.empty((2 * len(forms), self.vocabulary.vocab_size // 32 + 1), np.int32)
         raw = self._raw[: len(forms)]
-        if len(forms) == 1 or self._threads == 1 or self._wary:
-            self._wary = max(0, self._wary - 1)
+        if len(forms) == 1 or self._threads == 1 or self._n_measured:
+            self._n_measured = max(0, self._n_measured - 1)
             for i, form in enumerate(forms):
                 form.write_mask(raw.ctypes.data + i * raw.strides[0], raw.strides[0])
         else:
@@ -64,7 +64,7 @@ class Forms:
             pairs = [(form.matcher, i) for i, form in enumerate(forms) if not form.effort.too_much]
             self._executor.unsafe_compute_mask_ptr(pairs, raw.ctypes.data, raw.strides[0], len(raw))
             if time.perf_counter() - begun > STEP_SECONDS:  # whose it was is seen when they are looked at one by one
-                self._wary = _WARY
+                self._n_measured = _MEASURED_STEPS
         words, end = self.vocabulary.words, self.vocabulary.end
         for i, form in enumerate(forms):
             row = out[i]
@@ -77,9 +77,9 @@ class Forms:
 
     def remember(self, digest: bytes) -> None:
         """A form that was ended for its time is not begun again."""
-        self._dear[digest] = None
-        if len(self._dear) > MOST_DEAR:
-            self._dear.popitem(last=False)
+        self._expensive[digest] = None
+        if len(self._expensive) > MAX_REMEMBERED:
+            self._expensive.popitem(last=False)
 
 
 class AnswerForm:
@@ -109,7 +109,7 @@ class AnswerForm:
             self.effort.add(time.thread_time() - begun)
 
     def write_mask(self, address: int, nbytes: int) -> None:
-        """The matcher's mask, with the bit of the end; nothing where its steps were too dear."""
+        """The matcher's mask, with the bit of the end; nothing where its steps were too expensive."""
         if not self.effort.too_much:
             begun = time.thread_time()
             self.matcher.unsafe_compute_mask_ptr(address, nbytes)
@@ -122,7 +122,7 @@ class AnswerForm:
         """
         if self.effort.too_much:
             self.forms.remember(self._digest)
-            return _not_held(_TOO_DEAR)
+            return _not_held(_TOO_EXPENSIVE)
         mask = np.empty((1, self.forms.vocabulary.words), np.int32)
         self.forms.fill([self], mask)
         if self.matcher.is_error():

@@ -34,7 +34,7 @@ class BadRequests:
         self._metrics.malformed(status)
         self._metrics.reject(code_of(refusal))
         self._metrics.errors.add(
-            route=MALFORMED, status=status, code=code_of(refusal), request_id=request_id, let_in=False
+            route=MALFORMED, status=status, code=code_of(refusal), request_id=request_id, authorized=False
         )
         self._warn(refusal.message, transport)
         return (HEAD % (status, request_id, len(body))).encode() + body

@@ -93,7 +93,7 @@ class RequestMiddleware:
         self._prefix = root_path
         self._pages = PATHS if root_path is None else PATHS | {root_path}  # they are open
         self._origins = origins
-        self._strangers = LineBound()
+        self._unauthorized = LineBound()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         guard: Guard = scope["state"]["guard"]
@@ -137,7 +137,7 @@ class RequestMiddleware:
                 answer.place.leave()
             if self._traces is not None:
                 context.trace_id = self._traces.tell(scope, context)
-            log_answer(scope, context, self._metrics, self._strangers)
+            log_answer(scope, context, self._metrics, self._unauthorized)
 
     def _refusal(self, scope: Scope, head: Head, answer: "AnswerSender") -> Refusal | None:
         """Why it is turned away. Probes need no name, and have no body."""
@@ -155,7 +155,7 @@ class RequestMiddleware:
         try:
             check_host(head.hosts, None if is_open else self._hosts, scope["http_version"])
             if is_open:
-                answer.context.known = True
+                answer.context.authorized = True
                 return None
             # A browser asks by OPTIONS whether it may send a key: no route runs for it.
             if self._keys is not None and scope["method"] != "OPTIONS" and scope["path"] not in self._pages:
@@ -169,7 +169,7 @@ class RequestMiddleware:
                 client = client_of_address(scope.get("client"))
             answer.context.client = client if self._bodies.config.client_share == "fair" else ""  # one for all
             answer.body.client = answer.context.client
-            answer.context.known = True
+            answer.context.authorized = True
         except Refusal as error:
             return error
         return body_too_large(most) if (head.length or 0) > most else answer.body.refusal

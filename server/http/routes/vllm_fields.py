@@ -53,7 +53,7 @@ def check_metadata(body: Mapping[str, Any]) -> None:
             message = f"metadata: {shortened(name)!r} has more than {LONGEST_NAME} characters"
             raise invalid_request(message, "metadata")
         if _size(label) > LONGEST_LABEL:
-            param = f"metadata.{name}" if name else "metadata"
+            param = f"metadata.{shortened(name)}" if name else "metadata"
             raise invalid_request(f"{param}: has more than {LONGEST_LABEL} characters", param)
 
 

@@ -218,20 +218,20 @@ def test_answers_of_one_request_fill_the_lexer_of_no_other(held: Held) -> None:
     assert go_on(beside, 300) == "" and mask.any()
 
 
-def test_a_form_whose_steps_are_dear_ends_its_request_alone_and_is_remembered(
+def test_a_form_whose_steps_are_expensive_ends_its_request_alone_and_is_remembered(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By processor time, of which here no step may take any; other clients' forms are others."""
     engine, form = held.engine(), held.form("regex", "[ab]{30,40}")
     monkeypatch.setattr(vocabulary, "STEP_SECONDS", 0.0)
     monkeypatch.setattr(vocabulary, "OVER_SECONDS", 0.0)
-    beside, dear = held.asked("beside", None), held.asked("x", form)
+    beside, expensive = held.asked("beside", None), held.asked("x", form)
     held.harness.submit(engine, beside)
-    code, message = held.failure(dear, engine)
+    code, message = held.failure(expensive, engine)
     assert code == "structured_output" and "a step of it takes more than 20 ms" in message
     assert len(held.harness.tokens("beside")) == 48
     monkeypatch.undo()
-    assert held.failure(msgspec.structs.replace(dear, prepared=held.asked("y", form).prepared), engine) == (
+    assert held.failure(msgspec.structs.replace(expensive, prepared=held.asked("y", form).prepared), engine) == (
         code,
         message,
     )

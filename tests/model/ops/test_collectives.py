@@ -81,7 +81,7 @@ def test_every_rank_has_the_same_sum_to_the_last_bit(tmp_path: Path) -> None:
 
 
 def test_nobody_can_connect_to_it(tmp_path: Path) -> None:
-    """A listener of gloo's took every connection of whoever was on the machine, and its descriptors were lost."""
+    """gloo's listener accepted every connection of the machine's users, and lost their descriptors."""
 
     def sockets(_: Ranks) -> set[str]:
         return {link for fd in os.listdir("/proc/self/fd") if (link := linked(fd)).startswith("socket:")}

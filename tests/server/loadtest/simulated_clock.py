@@ -1,4 +1,4 @@
-"""A clock that nobody waits for: where an event loop has nothing to do, its time goes on to the next timer."""
+"""A simulated clock: where an event loop has nothing to do, its time goes on to the next timer."""
 
 import asyncio
 import importlib
