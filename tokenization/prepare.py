@@ -19,6 +19,7 @@ from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import SHORT_SECONDS, Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
 from tokenization.placeholders import Layout, Spans, text_only
 from tokenization.processor import Measure, Processor, StageClock
+from tokenization.text.tokenizer import most_characters
 from tokenization.video_budget import shared
 from tokenization.worker_memory import within_bound
 
@@ -278,16 +279,16 @@ def _check_text(text: str, characters: int, start: StartWorker, processor: Proce
 
     characters: of all that is written, of which `text` is a part.
     """
-    # Every token stands for at most this many characters; composing (NFC) may have made one out of four.
-    most = 4 * processor.tokenizer.longest_token * start.max_model_len
-    if characters > most:
+    n = _CHARACTERS * start.max_model_len
+    if max(characters, len(text)) <= n:
+        return
+    if characters > most_characters(processor.tokenizer, start.max_model_len):
         raise ChatError(
             f"the prompt holds {characters} characters of text, more than fit into the model's "
             f"{start.max_model_len} tokens",
             code=TOO_LONG,
         )
     # Longer and longer beginnings of a long text are encoded; each cut may add or lose one token.
-    n = _CHARACTERS * start.max_model_len
     while n < len(text):
         found = len(processor.tokenizer.encode(text[:n]))
         if found > _MOST_TOKENS * start.max_model_len:

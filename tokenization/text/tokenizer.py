@@ -30,6 +30,11 @@ class Tokenizer(Protocol):
         """Whether this id is no part of an answer's text."""
 
 
+def most_characters(tokenizer: Tokenizer, max_model_len: int) -> int:
+    """Of a text that may fit: no token stands for more than its bytes, and composing (NFC) may make one out of four."""
+    return 4 * tokenizer.longest_token * max_model_len
+
+
 def named_tokens(config: ConfigSection) -> dict[str, str]:
     """Those that tokenizer_config.json names, text by part: `{"eos_token": "<|im_end|>"}`.
 
