@@ -156,6 +156,7 @@ class RequestReader:
             self.service.max_model_len,
             partial(read, request_id=context.id),
             lambda: body.left,
+            client=context.client,
             json=forms_of is None,
         )
         body.keep(kept)

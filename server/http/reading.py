@@ -1,20 +1,18 @@
 """Reads a body of JSON: counted first, in a thread where it is large."""
 
-import asyncio
 import operator
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pydantic_core
-from starlette.requests import ClientDisconnect
 
-from server.http.long_texts import LONG, Raw, from_json
+from server.http.large_bodies import LargeBodies, Steps
+from server.http.long_texts import LONG, Parsed, Raw, from_json, parsed
 from server.requests.checks import FEWEST_PIECES
-from server.requests.refusal import invalid_request
+from server.requests.refusal import Refusal, invalid_request
 from tokenization.chat.errors import shortened
 
 R = TypeVar("R")
@@ -22,6 +20,7 @@ R = TypeVar("R")
 LARGE_BYTES = 1 << 20
 LIGHT_BYTES = 1 << 17  # counted as it came for as long as its request lives: 768 of these are 96 MiB
 SLICE = 1 << 20  # bytes that are counted in one call, while which no other thread runs
+MOST_PIECES = 64  # that are joined in one step; most have 64 KiB
 MEMBERS_OF_A_PIECE = 4  # two objects or lists and two fields: a turn or a part, in either dialect
 MEMBERS_BESIDE = 4096  # parameters, and variables of a template
 MOST_MEMBERS = 1 << 19
@@ -64,7 +63,7 @@ class BodyReader:
     """Joins the pieces of a body, counts what it holds and has it read."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")
+        self._large = LargeBodies()
 
     async def read(
         self,
@@ -73,31 +72,46 @@ class BodyReader:
         read: Callable[[Raw], R],
         left: Callable[[], bool] = lambda: False,
         *,
+        client: str = "",
         json: bool = True,
     ) -> tuple[R, int]:
         """What `read` makes of the whole body, and how many bytes of memory that holds.
 
-        left: whether its client has; what waits in line then is not read. json: else nothing in it is counted. Raises
-        what `read` raises, Refusal for a body that holds too much, and ClientDisconnect.
+        left: whether its client has; what waits in line then is not read on. client: among whom the thread is shared.
+        json: else nothing in it is counted. Raises what `read` raises, Refusal for a body that holds too much, and
+        ClientDisconnect.
         """
         found: list[bytes] = []
         async for piece in pieces:
             found.append(piece)
-        if json and sum(map(len, found)) <= LARGE_BYTES:
+        nbytes = sum(map(len, found))
+        if json and nbytes <= LARGE_BYTES:
             raw = b"".join(found)
             if _counts(np.frombuffer(raw, np.uint8)).within(LARGE):
                 return (read(raw), len(raw)) if len(raw) <= LIGHT_BYTES else weighed(read(raw))
             found = [raw]
+        steps = _json(found, max_model_len, read) if json else _other(found, read)
+        return await self._large.read(client, nbytes, steps, left)
 
-        def read_large() -> tuple[R, int]:
-            if left():
-                raise ClientDisconnect
-            raw = joined(found)
-            if json:
-                check_counts(raw, most_counts(max_model_len))
-            return weighed(read(raw))
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, read_large)
+def _json(pieces: list[bytes], max_model_len: int, read: Callable[[Raw], R]) -> Steps[tuple[R, int]]:
+    """`read` gets what was parsed, and is one step: the counts bound it."""
+    return weighed(read((yield from _parsed(pieces, most_counts(max_model_len)))))
+
+
+def _parsed(pieces: list[bytes], most: Counts) -> Steps[Parsed]:
+    """Raises Refusal."""
+    raw = yield from joined(pieces)
+    yield from check_counts(raw, most)
+    try:
+        return (yield from parsed(raw))
+    except ValueError as error:
+        raise _not_json(error) from None
+
+
+def _other(pieces: list[bytes], read: Callable[[Raw], R]) -> Steps[tuple[R, int]]:
+    """A form: a parser of its own reads it in one step."""
+    return weighed(read((yield from joined(pieces))))
 
 
 def weighed(value: R) -> tuple[R, int]:
@@ -129,7 +143,7 @@ def _fields(one: object) -> Iterable[str]:
     return ()
 
 
-def joined(pieces: list[bytes]) -> bytearray:
+def joined(pieces: list[bytes]) -> Steps[bytearray]:
     """All of them, which are let go of one by one: never is all there twice."""
     whole = bytearray(sum(map(len, pieces)))
     end = len(whole)
@@ -137,12 +151,14 @@ def joined(pieces: list[bytes]) -> bytearray:
         piece = pieces.pop()
         whole[end - len(piece) : end] = piece
         end -= len(piece)
+        if not len(pieces) % MOST_PIECES:
+            yield
     return whole
 
 
-def check_counts(raw: Raw, most: Counts) -> None:
-    """Raise Refusal for more than `most`."""
-    if loose_counts(raw).within(most) or exact_counts(raw, most).within(most):
+def check_counts(raw: bytes | bytearray, most: Counts) -> Steps[None]:
+    """Raises Refusal for more than `most`."""
+    if (yield from loose_counts(raw)).within(most) or (yield from exact_counts(raw, most)).within(most):
         return
     raise invalid_request(
         f"the body holds more than {most.members} objects, lists and fields, more than {most.entries} entries or a "
@@ -151,15 +167,16 @@ def check_counts(raw: Raw, most: Counts) -> None:
     )
 
 
-def loose_counts(raw: Raw) -> Counts:
+def loose_counts(raw: bytes | bytearray) -> Steps[Counts]:
     """Never too few: what stands in texts counts, too."""
     found = Counts(0, 0)
     for start in range(0, len(raw), SLICE):
         found = found.and_of(_counts(np.frombuffer(raw, np.uint8, min(SLICE, len(raw) - start), start)))
+        yield
     return found
 
 
-def exact_counts(raw: Raw, most: Counts) -> Counts:
+def exact_counts(raw: bytes | bytearray, most: Counts) -> Steps[Counts]:
     """Without what stands in texts; the count ends where it is more than `most`."""
     found, inside, start = Counts(0, 0), 0, 0
     while start < len(raw) and found.within(most):
@@ -168,11 +185,11 @@ def exact_counts(raw: Raw, most: Counts) -> Counts:
             piece = bytes(raw[start : start + SLICE + 1])
         start += len(piece)
         marks = np.frombuffer(piece.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
-        if not len(marks):
-            continue
-        in_text = np.bitwise_xor.accumulate((marks == QUOTE).view(np.uint8)) ^ inside
-        inside = int(in_text[-1])
-        found = found.and_of(_counts(marks[in_text == 0]))
+        if len(marks):
+            in_text = np.bitwise_xor.accumulate((marks == QUOTE).view(np.uint8)) ^ inside
+            inside = int(in_text[-1])
+            found = found.and_of(_counts(marks[in_text == 0]))
+        yield
     return found
 
 
@@ -204,13 +221,19 @@ def require_json(content_type: str | None) -> None:
 def body_object(raw: Raw, *, or_inputs: bool = False) -> dict[str, Any]:
     """The JSON object in a body; where a bare list is taken, too, it is the `inputs` of one. Raises Refusal."""
     try:
-        short = len(raw) <= LONG
-        body = pydantic_core.from_json(raw, allow_inf_nan=False) if short else from_json(raw)
+        if isinstance(raw, Parsed):
+            body = raw.value
+        else:
+            body = pydantic_core.from_json(raw, allow_inf_nan=False) if len(raw) <= LONG else from_json(raw)
     except ValueError as error:
-        raise invalid_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
+        raise _not_json(error) from None
     if or_inputs and isinstance(body, list):
         return {"inputs": body}
     if not isinstance(body, dict):
         other = " or a list of inputs" if or_inputs else ""
         raise invalid_request(f"the body must be a JSON object{other}", code="invalid_json")
     return body
+
+
+def _not_json(error: ValueError) -> Refusal:
+    return invalid_request(f"the body is not valid JSON: {error}", code="invalid_json")

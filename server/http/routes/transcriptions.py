@@ -11,7 +11,6 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import parse_options_header
 
 from model.family import Transcription
-from server.http.long_texts import Raw
 from server.http.responses import data
 from server.http.routes.answer_fields import usage
 from server.http.routes.vllm_fields import VllmField, refuse_unsupported, tell_misspelt
@@ -84,7 +83,7 @@ def form_boundary(headers: Mapping[str, str], origins: Collection[str], scheme: 
     return options[b"boundary"]
 
 
-def form_fields(raw: Raw, boundary: bytes) -> dict[str, bytearray]:
+def form_fields(raw: bytes | bytearray, boundary: bytes) -> dict[str, bytearray]:
     """The fields of a form by name, without the brackets of those that are lists. Raises Refusal."""
     _check_boundaries(raw, b"\r\n--" + boundary)
     fields: dict[str, bytearray] = {}
@@ -147,7 +146,7 @@ def _part_name(disposition: bytes) -> str:
     return name
 
 
-def _check_boundaries(raw: Raw, line: bytes) -> None:
+def _check_boundaries(raw: bytes | bytearray, line: bytes) -> None:
     """Raise Refusal for what looks like a boundary and is none, and for too many: the parser weighs each in Python."""
     at, n = raw.find(line), 0
     while at >= 0:
@@ -158,7 +157,7 @@ def _check_boundaries(raw: Raw, line: bytes) -> None:
 
 
 def read_transcription(
-    raw: Raw, request_id: str, *, boundary: bytes, own: Transcription | None
+    raw: bytes | bytearray, request_id: str, *, boundary: bytes, own: Transcription | None
 ) -> TranscriptionRequest:
     """The body of POST /v1/audio/transcriptions; own: how the model's family asks. Raises Refusal and ChatError."""
     form = form_fields(raw, boundary)

@@ -4,7 +4,11 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from server.http.app import create_app
+from server.http.large_bodies import LargeBodies
+from server.http.reading import LARGE_BYTES
 from tests.server.doubles import Scene, prepared, until
 from tests.server.http.exchanges import behind_guard, bodies
 from tests.server.scenario import Play
@@ -13,7 +17,8 @@ from tests.server.scenario import Play
 class Round:
     """One POST of a text to /tokenize, from the client's side."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, body: bytes = b'[{"text": "Hi"}]') -> None:
+        self.body = body
         self.sent: list[Any] = []
         self.left = asyncio.Event()
         self._asked = False
@@ -28,7 +33,7 @@ class Round:
     async def receive(self) -> Any:
         if not self._asked:
             self._asked = True
-            return {"type": "http.request", "body": b'[{"text": "Hi"}]', "more_body": False}
+            return {"type": "http.request", "body": self.body, "more_body": False}
         await self.left.wait()
         return {"type": "http.disconnect"}
 
@@ -82,5 +87,25 @@ def test_a_client_that_leaves_frees_its_place(play: Play) -> None:
         await exchange.task
         assert scene.service.admission.n_active == 0
         scene.workers.slots[0].on_message(prepared(name))  # too late; nobody reads it
+
+    play(scenario)
+
+
+def test_a_large_body_is_read_for_its_client(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients: list[str] = []
+    read = LargeBodies.read
+
+    async def noted(bodies: LargeBodies, client: str, *rest: Any) -> Any:
+        clients.append(client)
+        return await read(bodies, client, *rest)
+
+    monkeypatch.setattr(LargeBodies, "read", noted)
+
+    async def scenario(scene: Scene) -> None:
+        counted = Round(scene, b'[{"text": "Hi"}]' + b" " * LARGE_BYTES)
+        await until(lambda: scene.to_worker())
+        scene.workers.slots[0].on_message(prepared(scene.to_worker()[-1].request_id, 3))
+        await counted.task
+        assert clients == ["10.0.0.1"]
 
     play(scenario)

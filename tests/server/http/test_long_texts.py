@@ -11,6 +11,7 @@ import pydantic_core
 import pytest
 
 from server.http import long_texts
+from server.http.large_bodies import at_once
 from server.http.long_texts import LARGE, LESS_LONG, MOST_REST, from_json
 from server.requests.refusal import Refusal
 from tests.tables import each_of
@@ -93,4 +94,4 @@ def test_what_is_no_long_text_is_bounded(unit: bytes) -> None:
 def test_texts_of_a_large_body_are_short_sooner() -> None:
     texts = [f"{n}é" + "a" * (LESS_LONG + n) for n in range(2 * LARGE // LESS_LONG)]
     raw = json.dumps(texts, ensure_ascii=False).encode()
-    assert len(raw) > LARGE and len(list(long_texts.long_texts(raw))) == len(texts) and from_json(raw) == texts
+    assert len(raw) > LARGE and len(at_once(long_texts.long_texts(raw))) == len(texts) and from_json(raw) == texts

@@ -5,14 +5,15 @@ import json
 import random
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from starlette.requests import ClientDisconnect
 
-from server.http import reading
-from server.http.long_texts import Raw
+from server.http import large_bodies, reading
+from server.http.large_bodies import at_once
+from server.http.long_texts import Parsed, Raw
 from server.http.reading import (
     ENTRIES,
     LARGE_BYTES,
@@ -60,8 +61,8 @@ def test_texts_count_nothing_wherever_the_slices_are_cut(size: int, monkeypatch:
     for _ in range(60):
         value = anything(rng, 4)
         raw = json.dumps(value).encode()
-        assert exact_counts(raw, NO_END) == counted(value)
-        loose = loose_counts(raw)
+        assert at_once(exact_counts(raw, NO_END)) == counted(value)
+        loose = at_once(loose_counts(raw))
         assert counted(value).within(loose)
 
 
@@ -76,7 +77,7 @@ def test_texts_count_nothing_wherever_the_slices_are_cut(size: int, monkeypatch:
 )
 def test_a_body_of_too_many_values_is_refused(raw: bytes) -> None:
     with pytest.raises(Refusal) as caught:
-        check_counts(raw, MOST)
+        at_once(check_counts(raw, MOST))
     assert (caught.value.kind, caught.value.code) == ("invalid_request", "too_many_values")
 
 
@@ -90,26 +91,26 @@ def test_a_body_of_too_many_values_is_refused(raw: bytes) -> None:
     ],
 )
 def test_what_fits_into_a_model_is_taken(value: Any) -> None:
-    check_counts(json.dumps(value).encode(), MOST)
+    at_once(check_counts(json.dumps(value).encode(), MOST))
 
 
 @each_of("before", [0, reading.SLICE - 1, reading.SLICE, 3 * reading.SLICE])
 def test_a_number_has_so_many_digits(before: int) -> None:
     """16 MB of whole numbers of 4,300 digits held the interpreter for a third of a second; a text may have as many."""
     text = b'"' + b"1" * before + b'",' + b" " * reading.MOST_SHORT
-    check_counts(b"[" + text + b"1" * reading.MOST_DIGITS + b"]", MOST)
+    at_once(check_counts(b"[" + text + b"1" * reading.MOST_DIGITS + b"]", MOST))
     with pytest.raises(Refusal, match="a number of more than 640 digits"):
-        check_counts(b"[" + text + b"1" * 2 * (reading.MOST_DIGITS + 1) + b"]", MOST)
+        at_once(check_counts(b"[" + text + b"1" * 2 * (reading.MOST_DIGITS + 1) + b"]", MOST))
 
 
 def test_the_count_ends_where_it_is_too_much() -> None:
     raw = b"[" * (8 << 20)
-    assert reading.SLICE <= exact_counts(raw, Counts(1000, 1000)).members < 2 * reading.SLICE + 2
+    assert reading.SLICE <= at_once(exact_counts(raw, Counts(1000, 1000))).members < 2 * reading.SLICE + 2
 
 
 def test_pieces_are_let_go_of_as_they_are_joined() -> None:
     pieces = [b"ab", b"", b"c", b"def"]
-    assert joined(pieces) == b"abcdef" and pieces == []
+    assert at_once(joined(pieces)) == b"abcdef" and pieces == []
 
 
 @each_of(
@@ -127,7 +128,7 @@ def test_what_is_large_is_read_in_a_thread(raw: bytes, beside: bool) -> None:
             yield raw[start : start + 65536]
 
     def read(body: Raw) -> int:
-        assert body == raw
+        assert body == (Parsed(json.loads(raw)) if beside else raw)
         return threading.get_ident()
 
     thread, held = asyncio.run(BodyReader().read(pieces(), 32768, read))
@@ -136,7 +137,7 @@ def test_what_is_large_is_read_in_a_thread(raw: bytes, beside: bool) -> None:
 
 
 def test_a_body_whose_client_has_left_is_not_read() -> None:
-    """One thread reads all that are large, in the order in which they came."""
+    """One thread reads all that are large, of one client in the order in which they came."""
     first, let_go = threading.Event(), threading.Event()
     read: list[int] = []
 
@@ -145,9 +146,9 @@ def test_a_body_whose_client_has_left_is_not_read() -> None:
 
     def slowly(raw: Raw) -> int:
         first.set()
-        assert let_go.wait(60)
-        read.append(len(raw))
-        return len(raw)
+        assert let_go.wait(60) and isinstance(raw, Parsed)
+        read.append(len(raw.value))
+        return len(raw.value)
 
     async def scenario() -> None:
         reader = BodyReader()
@@ -156,7 +157,7 @@ def test_a_body_whose_client_has_left_is_not_read() -> None:
         leaves = asyncio.create_task(reader.read(pieces(), 32768, slowly, lambda: True))
         await asyncio.sleep(0)
         let_go.set()
-        assert (await stays)[0] == LARGE_BYTES + 2
+        assert (await stays)[0] == LARGE_BYTES
         with pytest.raises(ClientDisconnect):
             await leaves
         assert len(read) == 1
@@ -204,5 +205,42 @@ def test_what_a_reader_says_in_a_thread_is_heard() -> None:
         yield b"[" * 3_000_000
 
     with pytest.raises(Refusal) as caught:
-        asyncio.run(BodyReader().read(pieces(), 32768, len))
+        asyncio.run(BodyReader().read(pieces(), 32768, repr))
     assert caught.value.code == "too_many_values"
+
+
+def test_another_clients_body_comes_between_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the first client's bodies have their escapes; in the order of their coming it would be the last."""
+    monkeypatch.setattr(large_bodies, "TURN_SECONDS", 0.0)
+    read: list[str] = []
+
+    async def pieces(nbytes: int) -> AsyncIterator[bytes]:
+        yield b'"' + b'\\"' * (nbytes // 2) + b'"'
+
+    def named(name: str) -> Callable[[Raw], str]:
+        def note(raw: Raw) -> str:
+            read.append(name)
+            return name
+
+        return note
+
+    async def scenario() -> None:
+        reader = BodyReader()
+        first = [
+            asyncio.create_task(reader.read(pieces(2 * LARGE_BYTES), 32768, named("a"), client="a")) for _ in range(9)
+        ]
+        await asyncio.sleep(0)
+        await reader.read(pieces(LARGE_BYTES + 2), 32768, named("b"), client="b")
+        await asyncio.gather(*first)
+
+    asyncio.run(scenario())
+    assert len(read) == 10 and read.index("b") <= 4
+
+
+def test_a_body_that_is_not_valid_says_so_from_the_thread() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"text":"' + b"A" * LARGE_BYTES + b'" 1}'
+
+    with pytest.raises(Refusal, match="the body is not valid JSON: expected `,` or `}`$") as caught:
+        asyncio.run(BodyReader().read(pieces(), 32768, reading.body_object))
+    assert caught.value.code == "invalid_json"

@@ -6,7 +6,6 @@ from typing import Any
 import pydantic_core
 import pytest
 
-from server.http.long_texts import Raw
 from server.http.routes import chat_completions, completions, messages, native, responses_body, tokenize
 
 
@@ -30,11 +29,11 @@ class Noted(dict[str, Any]):
         return super().get(key, default)
 
 
-def asked_by(read: Callable[[Raw, str], Any], bodies: list[Any], monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def asked_by(read: Callable[[bytes, str], Any], bodies: list[Any], monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of the fields that `read` looks at in any of these bodies."""
     asked: set[str] = set()
 
-    def noted(raw: Raw, *, or_inputs: bool = False) -> dict[str, Any]:
+    def noted(raw: bytes, *, or_inputs: bool = False) -> dict[str, Any]:
         body = pydantic_core.from_json(raw)
         return Noted({"inputs": body} if or_inputs and isinstance(body, list) else body, asked)
 
