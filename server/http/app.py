@@ -38,6 +38,7 @@ from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
 from server.requests.tool_calls import with_calls
+from tokenization.text.tokenizer import most_characters
 
 
 class Asked(Protocol):
@@ -128,7 +129,8 @@ class RequestReader:
     def __init__(self, service: RequestService, version: str) -> None:
         self.service = service
         self.version = version
-        self._bodies = BodyReader()
+        card = service.card
+        self._bodies = BodyReader(partial(most_characters, card.tokenizer, card.max_model_len))
 
     async def read(
         self, http: Request, read: ReadRequest[R], *, forms_of: Collection[str] | None = None

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pydantic_core
 
 from server.http.large_bodies import LargeBodies, Steps
-from server.http.long_texts import LONG, Parsed, Raw, from_json, parsed
+from server.http.long_texts import LONG, CheckText, Parsed, Raw, from_json, parsed
+from server.http.text_lengths import TextLength
 from server.requests.checks import FEWEST_PIECES
 from server.requests.refusal import Refusal, invalid_request
 from tokenization.chat.errors import shortened
@@ -62,7 +63,9 @@ def most_counts(max_model_len: int) -> Counts:
 class BodyReader:
     """Joins the pieces of a body, counts what it holds and has it read."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_characters: Callable[[], int] = lambda: sys.maxsize) -> None:
+        """most_characters: of one prompt."""
+        self._most_characters = most_characters
         self._large = LargeBodies()
 
     async def read(
@@ -90,21 +93,21 @@ class BodyReader:
             if _counts(np.frombuffer(raw, np.uint8)).within(LARGE):
                 return (read(raw), len(raw)) if len(raw) <= LIGHT_BYTES else weighed(read(raw))
             found = [raw]
-        steps = _json(found, max_model_len, read) if json else _other(found, read)
+        steps = self._json(found, max_model_len, read) if json else _other(found, read)
         return await self._large.read(client, nbytes, steps, left)
 
+    def _json(self, pieces: list[bytes], max_model_len: int, read: Callable[[Raw], R]) -> Steps[tuple[R, int]]:
+        """`read` gets what was parsed, and is one step: the counts bound it."""
+        length = TextLength(self._most_characters(), max_model_len)
+        return weighed(read((yield from _parsed(pieces, most_counts(max_model_len), length.check))))
 
-def _json(pieces: list[bytes], max_model_len: int, read: Callable[[Raw], R]) -> Steps[tuple[R, int]]:
-    """`read` gets what was parsed, and is one step: the counts bound it."""
-    return weighed(read((yield from _parsed(pieces, most_counts(max_model_len)))))
 
-
-def _parsed(pieces: list[bytes], most: Counts) -> Steps[Parsed]:
+def _parsed(pieces: list[bytes], most: Counts, check: CheckText) -> Steps[Parsed]:
     """Raises Refusal."""
     raw = yield from joined(pieces)
     yield from check_counts(raw, most)
     try:
-        return (yield from parsed(raw))
+        return (yield from parsed(raw, check))
     except ValueError as error:
         raise _not_json(error) from None
 

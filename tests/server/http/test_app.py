@@ -9,6 +9,7 @@ import pytest
 from server.http.app import create_app
 from server.http.large_bodies import LargeBodies
 from server.http.reading import LARGE_BYTES
+from server.http.text_lengths import FEWEST
 from tests.server.doubles import Scene, prepared, until
 from tests.server.http.exchanges import behind_guard, bodies
 from tests.server.scenario import Play
@@ -91,7 +92,9 @@ def test_a_client_that_leaves_frees_its_place(play: Play) -> None:
     play(scenario)
 
 
-def test_a_large_body_is_read_for_its_client(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_body_is_read_for_its_client_and_by_the_models_length(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clients: list[str] = []
     read = LargeBodies.read
 
@@ -106,6 +109,10 @@ def test_a_large_body_is_read_for_its_client(play: Play, monkeypatch: pytest.Mon
         await until(lambda: scene.to_worker())
         scene.workers.slots[0].on_message(prepared(scene.to_worker()[-1].request_id, 3))
         await counted.task
-        assert clients == ["10.0.0.1"]
+        too_long = Round(scene, b'[{"text": "%b"}]' % (b"Hi. " * (FEWEST // 4 + 1)))
+        await too_long.task
+        status, body = too_long.answer()
+        assert (status, body["error"]["code"]) == (400, "context_length_exceeded") and "1000 tokens" in str(body)
+        assert clients == ["10.0.0.1"] * 2
 
     play(scenario)
