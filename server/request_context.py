@@ -23,11 +23,23 @@ class HeldBody(Protocol):
     def left(self) -> bool:
         """Its client has."""
 
+    def check(self) -> None:
+        """Raises its refusal, which it may have been given while it waited, and ClientDisconnect."""
+
     def keep(self, nbytes: int) -> None:
         """It was read, and so many bytes of it are still held."""
 
     def hold(self, nbytes: int) -> bool:
         """So many more belong to it, until it ends; False: there is no room, and nothing was counted."""
+
+    def give(self, nbytes: int) -> None:
+        """So many of its bytes are no longer held."""
+
+    def pin(self) -> bool:
+        """What is held of it stays until its answer ends; False: its client has too much of that."""
+
+    def admitted(self, end_waiting: Callable[[], bool]) -> None:
+        """Its request is: `end_waiting` ends it; False: its answer has begun. Raises its refusal."""
 
 
 @dataclass(slots=True)

@@ -2,12 +2,11 @@
 
 import itertools
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 
 from configs.serve import ServeConfig
 from configs.version import version
-from model.engine.scheduling.fair_shares import FairQueue
+from model.engine.scheduling.fair_shares import FairQueue, Holdings
 from server.children.replies import Replies
 from server.children.supervisor import SupervisedChild
 from server.fetching.messages import (
@@ -48,7 +47,7 @@ class Fetcher(SupervisedChild):
         self.max_file_bytes = config.media.max_file_bytes
         self._line: FairQueue[FetchJob] = FairQueue(small_first=False)
         self._running: dict[str, FetchJob] = {}
-        self._n_of: Counter[str] = Counter()  # of these, by client
+        self._places: Holdings[str] = Holdings(config.fetch.at_once)  # of these
         self._numbers = itertools.count()
 
     @property
@@ -115,19 +114,17 @@ class Fetcher(SupervisedChild):
         return self.seconds_down
 
     def _dispatch(self) -> None:
-        while self.up and len(self._running) < self.limits.at_once:
-            job = self._line.next(lambda one: self._n_of[one.client] < self.limits.client_at_once)
+        while self.up and self._places.room(1):
+            job = self._line.next(lambda one: self._places[one.client] < self.limits.client_at_once)
             if job is None:
                 return
             job.has_turn = True
             self._running[job.request_id] = job
-            self._n_of[job.client] += 1
+            self._places.take(job.client, 1)
             job.wake()
 
     def _over(self, job: FetchJob, failure: FetcherDied | None = None) -> None:
         del self._running[job.request_id]
-        self._n_of[job.client] -= 1
-        if not self._n_of[job.client]:
-            del self._n_of[job.client]
+        self._places.give(job.client, 1)
         self._line.done(job, 0.0 if job.begun is None else time.monotonic() - job.begun)
         job.end(failure)

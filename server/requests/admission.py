@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from model.engine.scheduling.fair_shares import Holdings
 from server.request_context import RequestContext
-from server.requests.refusal import Refusal, overloaded, unavailable
+from server.requests.refusal import Refusal, gave_way, overloaded, unavailable
 
 # first: its client has nothing else here; within: at most a fair share; beyond: more than that
 ShareClass = Literal["first", "within", "beyond"]
@@ -87,14 +88,14 @@ class Admission:
         self._held.take(client, 1)
         self._places[task] = place
         try:
+            if context.body is not None:
+                context.body.admitted(partial(self._end_waiting, context))
             yield place
         except asyncio.CancelledError:
             # Two may cancel it: from 3.11 on a task counts them.
             if not place.gave_way or (hasattr(task, "uncancel") and task.uncancel() > 0):
                 raise
-            raise overloaded(
-                "others asked for their share of this server, and this client had more than its own", "gave_way"
-            ) from None
+            raise gave_way() from None
         finally:
             del self._places[task]
             if not place.gave_way:
@@ -160,6 +161,14 @@ class Admission:
                 if id(youngest.context) not in begun and (held is not self._memory or youngest.leased):
                     return {task: place for task, place in mine.items() if place.context is youngest.context}
         return {}
+
+    def _end_waiting(self, context: RequestContext) -> bool:
+        """End all prompts of a body for the room that it takes. False, and nothing ended, where an answer has begun."""
+        places = {task: place for task, place in self._places.items() if place.context is context}
+        if not places or any(place.begun or place.gave_way for place in places.values()):
+            return False
+        self._give_way("bodies", places)
+        return True
 
     def _give_way(self, what: str, places: dict[asyncio.Task[object], AdmittedPrompt]) -> None:
         for task, place in places.items():

@@ -91,6 +91,11 @@ def overloaded(message: str, code: str, retry_after: float = 1.0) -> Refusal:
     return Refusal("overloaded", message, code=code, retry_after=retry_after)
 
 
+def gave_way() -> Refusal:
+    """Its client has more than its share of something, which others asked for."""
+    return overloaded("others asked for their share of this server, and this client had more than its own", "gave_way")
+
+
 def unavailable(message: str, code: str, retry_after: float = 1.0) -> Refusal:
     """A process that the request needs is not there."""
     return Refusal("unavailable", message, code=code, retry_after=retry_after)

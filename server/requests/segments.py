@@ -16,6 +16,7 @@ from server.requests.fetched_media import fetch_media
 from server.requests.refusal import Refusal, internal, invalid_request, overloaded, unavailable
 from server.requests.request import ChatRequest
 from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats, file_bytes
+from tokenization.chat.parts import Chat, forget_media
 from tokenization.messages import Job, Measured
 
 log = logging.getLogger("pixelferry")
@@ -155,6 +156,26 @@ class RequestResources:
             await self.segments.call(self.segments.pool.retire, self.request_id)
             await self.segments.call(self.segments.pool.settle, self.request_id)
             self._given_back(tuple(self._leased))
+
+    def keep_media(self, request: ChatRequest) -> None:
+        """Boxes are drawn on one of its pictures once the answer is whole, so that all of them stay. Raises Refusal."""
+        body = request.context.body
+        if body is not None and not body.pin():
+            message = "this client's pictures that wait to be drawn on (draw_boxes) take half of the room for bodies"
+            raise overloaded(message, "bodies_full")
+
+    def begins(self, request: ChatRequest) -> None:
+        """Its answer does. The engine has the embeddings until it ends, so that only a drawing needs its media again.
+
+        Only the first call counts.
+        """
+        if self.place.begun:
+            return
+        self.place.begun = True
+        body = request.context.body
+        if body is not None and request.chat.media and request.grounding != "drawn":
+            assert isinstance(request.chat, Chat)
+            body.give(forget_media(request.chat))
 
     def media_read(self, stream: Stream) -> None:
         """The engine has its copy of these segments."""

@@ -114,6 +114,8 @@ class RequestService:
                     grammar = await others.form(i, request.grammar, self._grammars)
                     timings.waits_for_worker()
                 request = await resources.with_media(request, timings)
+                if request.grounding == "drawn":
+                    resources.keep_media(request)
                 prepared = await self._prepare(request, resources, timings)
                 room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
                 await others.wait(i, prepared)
@@ -239,7 +241,7 @@ class RequestService:
                     if stream.ended.is_set():
                         raise internal("the engine ended this request before its last token")
                     continue
-                resources.place.begun = True
+                resources.begins(request)
                 timings.scheduled(stream.scheduled, resources.place.share, stream.n_cached)
                 n_before = answers.n_tokens
                 deltas = answers.push(events, stream.prompt)

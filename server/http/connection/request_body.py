@@ -1,60 +1,94 @@
 """The bodies of requests on their way in: how long a client may take, how many bytes are held, and who gives way."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
+from operator import attrgetter
 
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from configs.serve import HttpConfig
+from model.engine.scheduling.fair_shares import Holdings
 from server.http.connection.send_buffer import Clock
-from server.requests.refusal import Refusal, body_too_large, overloaded
+from server.requests.refusal import Refusal, body_too_large, gave_way, overloaded
 
 LAG_SECONDS = 1.0  # how far behind the least rate a body is before others may take its place
 
 
 class BodyBudget:
-    """Bytes of request bodies that the server holds now, of all requests together.
+    """Bytes of request bodies, and of what was fetched for them, that the server holds now, by client.
 
-    Where there is no room, the body that lags most behind the least rate gives way: whoever stops sending holds
-    nothing against those who send.
+    Where there is no room, the body that lags most behind the least rate gives way: a client that stops sending holds
+    nothing against those that send. Then clients give way that have more than their share of the bytes: the latest
+    body that still comes, or else the latest whose answer has not begun.
     """
 
-    def __init__(self, config: HttpConfig, clock: Clock) -> None:
+    def __init__(
+        self, config: HttpConfig, clock: Clock, gave_way: Callable[[str], None] = lambda of: None
+    ) -> None:  # fmt: skip
+        """gave_way: hears of what, whenever a body that still comes gives way."""
         self.config = config
         self.clock = clock
-        self.held = 0
-        self.fetched: Counter[str] = Counter()  # of these, bytes that came by URL, by client
-        self.bodies: dict[RequestBody, None] = {}  # of which something is held
+        self.holdings: Holdings[str] = Holdings(config.max_inflight_bytes)
+        self.pinned: Holdings[str] = Holdings(config.max_inflight_bytes)  # of these, what stays until answers end
+        self.bodies: dict[RequestBody, None] = {}  # of which something is held, in the order in which they came
+        self.most = 0  # bytes held at once since `fall`
+        self._gave_way = gave_way
+
+    @property
+    def held(self) -> int:
+        """Bytes of all together."""
+        return int(self.holdings.total)
 
     def take(self, body: "RequestBody", nbytes: int) -> bool:
         """Count `nbytes` more of `body`; False, and nothing counted, when they do not fit."""
-        while self.held + nbytes > self.config.max_inflight_bytes:
-            laggards = [one for one in self.bodies if one.lags() and one is not body]
-            if not laggards:
-                return False
-            slowest = min(laggards, key=lambda one: one.due)
-            slowest.keep(0)
-            slowest.refuse(overloaded("others need the room of this request's body, which came slowly", "bodies_full"))
-        self.held += nbytes
+        while not self.holdings.room(nbytes) and self._slowest_gives_way(body):
+            pass
+        if not self.holdings.make_room(body.client, nbytes, self._gives_way):
+            return False
+        self.holdings.take(body.client, nbytes)
         body.held += nbytes
         self.bodies[body] = None
+        self.most = max(self.most, self.held)
         return True
 
-    def take_fetched(self, body: "RequestBody", nbytes: int) -> bool:
-        """The same of what was fetched for it: of one client at most as much as is left then for all others."""
-        left = self.config.max_inflight_bytes - self.held - nbytes
-        if (body.client and self.fetched[body.client] + nbytes > left) or not self.take(body, nbytes):
+    def fall(self) -> int:
+        """Bytes that are held no more, of the most that were since the last call."""
+        fell, self.most = self.most - self.held, self.held
+        return fell
+
+    def pin(self, body: "RequestBody") -> bool:
+        """All of it stays when its answer has begun, so that it cannot give way any more.
+
+        False: of one client at most as much is pinned as is left then for all others.
+        """
+        client, nbytes = body.client, body.held
+        if client and self.pinned[client] + nbytes > self.pinned.capacity - self.pinned.total - nbytes:
             return False
-        self.fetched[body.client] += nbytes
-        body.fetched += nbytes
+        self.pinned.take(client, nbytes)
+        body.pinned = nbytes
         return True
 
-    def give_fetched(self, body: "RequestBody") -> None:
-        self.fetched[body.client] -= body.fetched
-        body.fetched = 0
-        if not self.fetched[body.client]:
-            del self.fetched[body.client]
+    def _slowest_gives_way(self, body: "RequestBody") -> bool:
+        laggards = [one for one in self.bodies if one.lags() and one is not body]
+        if not laggards:
+            return False
+        slowest = min(laggards, key=lambda one: one.due)
+        slowest.keep(0)
+        slowest.refuse(overloaded("others need the room of this request's body, which came slowly", "bodies_full"))
+        return True
+
+    def _gives_way(self, client: str) -> bool:
+        of_client = [one for one in reversed(self.bodies) if one.client == client]
+        for body in sorted(of_client, key=attrgetter("whole")):
+            if body.end_waiting is None:
+                body.refuse(gave_way())
+                self._gave_way("bodies")  # Admission counts those that it has let in
+            elif not body.end_waiting():  # its answer has begun
+                continue
+            body.keep(0)
+            return True
+        return False
 
 
 class RequestBody:
@@ -76,8 +110,9 @@ class RequestBody:
         self._n = 0  # bytes that came
         self.due = budget.clock.now + self._slack  # when it is too late, if nothing more comes
         self.held = 0  # bytes that the budget counts
-        self.fetched = 0  # of these, what came by URL
+        self.pinned = 0  # of these, what cannot give way
         self.client = ""  # who asks, once that is known; "": nobody shares
+        self.end_waiting: Callable[[], bool] | None = None  # of an admitted request; False: its answer has begun
         self.overhead = 0  # bytes that came since somebody waits for more of it, and brought none
         self.begun = False  # something of it has come
         self.whole = whole
@@ -120,16 +155,38 @@ class RequestBody:
     def keep(self, nbytes: int) -> None:
         """It was read, or nobody reads it any more: no more than so many bytes of it are held, the rest is others'."""
         kept = min(self.held, nbytes)
-        self._budget.held -= self.held - kept
-        self.held = kept
+        if kept < self.held:
+            self._budget.holdings.give(self.client, self.held - kept)
+            self.held = kept
+        if kept < self.pinned:
+            self._budget.pinned.give(self.client, self.pinned - kept)
+            self.pinned = kept
         if not kept:
-            if self.fetched:
-                self._budget.give_fetched(self)
             self._budget.bodies.pop(self, None)
+
+    def give(self, nbytes: int) -> None:
+        """So many bytes of it are no longer held."""
+        self.keep(max(0, self.held - nbytes))
 
     def hold(self, nbytes: int) -> bool:
         """What was fetched for it counts as it does, until it ends. False: there is no room for that now."""
-        return self._budget.take_fetched(self, nbytes)
+        return self._budget.take(self, nbytes)
+
+    def check(self) -> None:
+        """Raises its refusal, which it may have been given while it waited, and ClientDisconnect."""
+        if self.refusal is not None:
+            raise self.refusal
+        if self.left:
+            raise ClientDisconnect
+
+    def admitted(self, end_waiting: Callable[[], bool]) -> None:
+        """Its request is: `end_waiting` ends it; False: its answer has begun. Raises its refusal."""
+        self.check()
+        self.end_waiting = end_waiting
+
+    def pin(self) -> bool:
+        """What is held of it stays until its answer ends. False: its client has too much of that."""
+        return self._budget.pin(self)
 
     def took(self, nbytes: int) -> None:
         """Bytes came, of the body or of what surrounds it."""

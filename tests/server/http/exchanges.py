@@ -3,10 +3,11 @@
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from configs.serve import HttpConfig
-from server.http.connection.request_body import BodyBudget
+from server.http.connection.request_body import BodyBudget, RequestBody
 from server.http.connection.send_buffer import Clock
 from server.http.middleware.request_middleware import RequestMiddleware
 from server.metrics import Metrics
@@ -47,6 +48,17 @@ def behind_guard(app: Any) -> Any:
 
 def bodies(max_body: int = 1 << 20, inflight: int = 1 << 20) -> BodyBudget:
     return BodyBudget(HttpConfig(max_body_bytes=max_body, max_inflight_bytes=inflight), Clock())
+
+
+def body_of(budget: BodyBudget, client: str = "", on_end: Callable[[], None] = lambda: None) -> RequestBody:
+    """One of which nothing has come."""
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    body = RequestBody(never, budget, on_end, whole=False)
+    body.client = client
+    return body
 
 
 def surrounded(app: Any, metrics: Metrics | None = None, budget: BodyBudget | None = None, **options: Any) -> Any:

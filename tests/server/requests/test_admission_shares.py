@@ -8,8 +8,9 @@ import pytest
 
 from server.request_context import RequestContext
 from server.requests.admission import Admission, AdmittedPrompt, ShareClass
-from server.requests.refusal import Refusal
+from server.requests.refusal import Refusal, gave_way
 from tests.server.doubles import until
+from tests.server.http.exchanges import bodies, body_of
 
 
 class Crowd:
@@ -229,6 +230,37 @@ def test_nobody_gives_memory_to_one_who_wants_more_than_its_share() -> None:
         assert not await crowd.admission.memory_given_way(new, 60) and not crowd.gave_way
         crowd.places["greedy"].begun = True
         assert not await crowd.admission.memory_given_way(new, 40), "its answer has begun"
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_a_body_is_ended_for_its_bytes_with_all_its_prompts_and_not_once_it_has_begun() -> None:
+    async def scenario() -> None:
+        crowd, budget = Crowd(8), bodies(inflight=1000)
+        held = {name: body_of(budget, "greedy") for name in ("old", "young")}
+        for name, body in held.items():
+            body.whole = True
+            assert body.hold(400)
+            context = RequestContext(client="greedy", body=body)
+            await crowd.come(f"{name}0", "greedy", context)
+            await crowd.come(f"{name}1", "greedy", context)
+        crowd.places["young1"].begun = True
+        assert body_of(budget, "newcomer").hold(300)
+        assert [await crowd.how(f"old{i}") for i in range(2)] == ["gave_way"] * 2
+        assert crowd.gave_way == ["bodies"] * 2 and budget.held == 700
+        assert not body_of(budget, "newcomer").hold(301) and not crowd.tasks["young0"].done()
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_one_that_gave_way_before_its_admission_is_not_admitted() -> None:
+    async def scenario() -> None:
+        crowd, body = Crowd(8), body_of(bodies(inflight=1000), "greedy")
+        body.refuse(gave_way())
+        with pytest.raises(Refusal):
+            await crowd.come("late", "greedy", RequestContext(client="greedy", body=body))
         await crowd.end()
 
     play(scenario)

@@ -9,6 +9,7 @@ import pytest
 from configs.fetch import FetchConfig
 from server.children.fetcher import Fetcher
 from server.fetching.messages import CancelFetch, Fetch, FetchedPiece, FetchEnded
+from server.http.connection.request_body import RequestBody
 from server.metrics import Metrics
 from server.request_context import RequestContext
 from server.requests.fetched_media import FAILED, MOST_URLS, fetch_media
@@ -16,31 +17,15 @@ from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from tests.server.children.test_fetcher import start_fetcher
 from tests.server.doubles import config_of, kill_in, told_in, until
+from tests.server.http.exchanges import bodies, body_of
 from tests.tables import each_of
 from tokenization.chat.parts import FORBIDDEN_URL, Chat, Fetched, Media, RawPrompt, Text, Turn
 
 DATA = "data:image/png;base64,AAAA"
 
 
-class BodyDouble:
-    """With room for so many bytes."""
-
-    left = False
-
-    def __init__(self, room: int) -> None:
-        self.room, self.held = room, 0
-
-    def keep(self, nbytes: int) -> None:
-        self.held = min(self.held, nbytes)
-
-    def hold(self, nbytes: int) -> bool:
-        fits = self.held + nbytes <= self.room
-        self.held += nbytes * fits
-        return fits
-
-
-def asked(*media: Media, room: int = 1 << 20) -> tuple[ChatRequest, BodyDouble]:
-    body = BodyDouble(room)
+def asked(*media: Media, room: int = 1 << 20) -> tuple[ChatRequest, RequestBody]:
+    body = body_of(bodies(room, room), "c")
     chat = Chat(turns=(Turn(role="user", parts=(Text(text="Hi"), *media), plain=False),))
     context = RequestContext(body=body, client="c")
     return ChatRequest(id="chat-1", chat=chat, chat_param="inputs", context=context), body

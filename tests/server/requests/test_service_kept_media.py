@@ -1,12 +1,17 @@
 """Media whose embeddings the engine keeps get no lease; where they are gone, the request is prepared once more."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 from model.engine.messages import Abort, Generate, MediaKept
 from server.request_context import RequestContext
 from server.requests.request import CacheSalts, ChatRequest
 from tests.server.doubles import EmitDouble, Scene, chat_of, prepared, until, value_of
-from tests.server.scenario import A, B, Play, fails, generating, request, start, told_to_prepare
+from tests.server.http.exchanges import bodies, body_of
+from tests.server.scenario import A, B, Play, fails, generating, leased, request, start, told_to_prepare
+from tests.tables import each_of
+from tokenization.chat.parts import Chat, Media, Turn
 from tokenization.messages import Cancel, Leases, Measured, Prepare, PrepareFailed
 
 CAT, DOG = b"c" * 32, b"d" * 32
@@ -213,3 +218,39 @@ def test_whose_salt_it_is() -> None:
     assert one.of(asked("k", "a")) == one.of(asked("k", "a")) != other.of(asked("k", "a"))
     assert all_one.of(asked("k")) == all_one.of(asked("l")) != all_one.of(asked("k", "a"))
     assert all_one.of(asked("k", "\ud800")), "half a character is a salt, too"
+
+
+@each_of(("grounding", "kept"), [("none", 195), ("boxes", 195), ("drawn", 1200)])
+def test_media_are_let_go_of_when_the_answer_begins_and_no_sooner(play: Play, grounding: Any, kept: int) -> None:
+    """A request whose embeddings are gone is prepared out of them once more. A preempted one needs them no more."""
+
+    async def scenario(scene: Scene) -> None:
+        scene.service.card = replace(scene.service.card, supports_grounding=True)
+        body = body_of(bodies(), "c")
+        assert body.hold(1200)
+        picture = Media(kind="image", source="data:" + "A" * 1000, param="inputs[0]")
+        chat = Chat(turns=(Turn(role="user", parts=(picture,), plain=False),))
+        context = RequestContext(client="c", body=body)
+        task, _ = start(scene, replace(request(), chat=chat, context=context, grounding=grounding))
+        await leased(scene, replace(request(), chat=chat))
+        await generating(scene, media=1)
+        assert body.held == 1200 and len(str(picture.source)) == 1005
+        scene.say("chat-1", A)
+        await until(lambda: context.generation_tokens)
+        assert (body.held, bool(picture.source)) == (kept, grounding == "drawn")
+        scene.say("chat-1", B, finish="stop")
+        await task
+
+    play(scenario)
+
+
+def test_pictures_to_draw_on_take_half_of_the_room_of_bodies(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.service.card = replace(scene.service.card, supports_grounding=True)
+        body = body_of(bodies(inflight=1000), "c")
+        assert body.hold(501)
+        context = RequestContext(client="c", body=body)
+        task, _ = start(scene, replace(request("image"), context=context, grounding="drawn"))
+        await fails(task, "overloaded", "bodies_full")
+
+    play(scenario)

@@ -1,10 +1,10 @@
 """A body buys its time with its bytes, is counted as it arrives, and given back whatever happens."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from configs.serve import HttpConfig
 from server.http.connection.request_body import BodyBudget, RequestBody
@@ -13,20 +13,11 @@ from server.http.errors import error_response
 from server.metrics import Metrics
 from server.request_context import context_of
 from server.requests.refusal import Refusal, overloaded, timed_out
-from tests.server.http.exchanges import ask, bodies, surrounded
+from tests.server.http.exchanges import ask, bodies, body_of, surrounded
 from tests.tables import each_of
 
 METRICS = Metrics("tiny", "1")
 CONFIG = HttpConfig(receive_seconds=30, receive_rate=1000, body_seconds=100)
-
-
-async def never() -> Any:
-    await asyncio.Event().wait()
-
-
-def body_of(budget: BodyBudget, on_end: Callable[[], None] = lambda: None) -> RequestBody:
-    """One of which nothing has come."""
-    return RequestBody(never, budget, on_end, whole=False)
 
 
 def overdue(body: RequestBody) -> bool:
@@ -68,7 +59,7 @@ def test_the_whole_body_has_an_end() -> None:
 
 def test_a_whole_body_lags_behind_nothing_and_a_refusal_is_told() -> None:
     clock, told = Clock(), []
-    body = body_of(BodyBudget(CONFIG, clock), lambda: told.append("refused"))
+    body = body_of(BodyBudget(CONFIG, clock), on_end=lambda: told.append("refused"))
     clock.now = 29
     assert lags(body)
     body.whole = True
@@ -161,7 +152,9 @@ def test_what_reading_let_go_of_is_others_at_once(kept: int, held: int) -> None:
 
 def test_a_body_without_room_is_a_429() -> None:
     reader = Reader()
-    assert reader.budget.take(body_of(reader.budget), 950)
+    begun = body_of(reader.budget)
+    begun.admitted(lambda: False)
+    assert begun.hold(950)
     status, headers, body = ask(surrounded(reader, METRICS, reader.budget), [b"x" * 51])
     assert status == 429 and body["error"]["code"] == "bodies_full" and headers["retry-after"] == "1"
     assert reader.budget.held == 950
@@ -200,20 +193,97 @@ def test_a_whole_body_keeps_its_room() -> None:
     assert not budget.take(fresh, 101) and whole.refusal is None
 
 
-def test_what_one_client_fetches_leaves_as_much_for_others() -> None:
-    """However many requests it makes; what ended counts no more, and a client that shares nothing has it all."""
-    budget = BodyBudget(HttpConfig(max_inflight_bytes=1000), Clock())
+class Clients:
+    """Bodies of several clients within 1,000 bytes, and what gave way."""
 
-    def fetching(client: str, nbytes: int) -> tuple[RequestBody, bool]:
-        body = body_of(budget)
-        body.client = client
-        return body, body.hold(nbytes)
+    def __init__(self) -> None:
+        self.gave_way: list[str] = []
+        self.budget = BodyBudget(HttpConfig(max_inflight_bytes=1000), Clock(), self.gave_way.append)
 
-    (first, one), (second, two) = fetching("a", 300), fetching("a", 200)
-    assert (one, two, budget.held) == (True, True, 500)
-    assert not first.hold(1) and not fetching("a", 1)[1] and budget.held == 500
-    other, fits = fetching("b", 250)
-    assert fits and not other.hold(1) and fetching("c", 125)[1] and budget.held == 875
+    def come(self, client: str, nbytes: int, *, whole: bool = False) -> RequestBody | None:
+        """None: there is no room for it."""
+        body = body_of(self.budget, client)
+        body.whole = whole
+        return body if body.hold(nbytes) else None
+
+    def waiting(self, client: str, nbytes: int, *, begun: bool = False) -> RequestBody:
+        """Its request waits for its first token; begun: it has that."""
+        body = self.come(client, nbytes, whole=True)
+        assert body is not None
+        body.admitted(lambda: not begun)
+        return body
+
+
+def refused(body: RequestBody | None) -> str | None:
+    return None if body is None or body.refusal is None else body.refusal.code
+
+
+def test_one_client_may_have_all_and_gives_way_to_one_within_its_share() -> None:
+    clients = Clients()
+    waits = [clients.waiting("a", 250), clients.waiting("a", 250)]
+    come = [clients.come("a", 250), clients.come("a", 250)]
+    assert clients.come("a", 1) is None and not clients.gave_way, "nothing gives way within a client"
+    assert clients.come("b", 200) is not None and clients.budget.held == 950
+    assert [refused(one) for one in come] == [None, "gave_way"], "the latest that still comes"
+    assert clients.come("b", 300) is not None and refused(come[0]) == "gave_way"
+    assert [one.held for one in waits] == [250, 250] and clients.gave_way == ["bodies"] * 2
+    assert clients.come("b", 100) is None and clients.budget.held == 1000, "neither has more than its share"
+
+
+def test_a_body_whose_request_waits_gives_way_and_one_whose_answer_has_begun_does_not() -> None:
+    clients = Clients()
+    waits, begun = clients.waiting("a", 400), clients.waiting("a", 400, begun=True)
+    unread = clients.come("a", 200, whole=True)
+    assert clients.come("b", 100) is not None and refused(unread) == "gave_way", "it was not admitted yet"
+    with pytest.raises(Refusal):
+        unread.admitted(lambda: True)  # type: ignore[union-attr]
+    latest = clients.come("b", 300)
+    assert (waits.held, begun.held, clients.budget.held) == (0, 400, 800)
+    assert clients.come("c", 300) is not None and refused(latest) == "gave_way" and begun.held == 400
+
+
+def test_a_client_that_left_is_not_admitted() -> None:
+    body = body_of(bodies())
+    body.left = True
+    with pytest.raises(ClientDisconnect):
+        body.admitted(lambda: True)
+
+
+def test_who_shares_nothing_has_it_all() -> None:
+    clients = Clients()
+    assert clients.come("", 1000) is not None and clients.come("", 1) is None
+
+
+def test_of_one_client_half_stays_to_the_end_of_answers() -> None:
+    """As much of it is left for all others, however many bodies there are; what ended counts no more."""
+    clients = Clients()
+    first, second, third = (clients.waiting("a", nbytes) for nbytes in (300, 200, 1))
+    assert first.pin() and second.pin() and not third.pin()
+    other, more = clients.waiting("b", 250), clients.waiting("b", 1)
+    assert other.pin() and not more.pin()
     first.keep(0)
-    assert budget.held == 575 and second.hold(1) and not second.hold(200)
-    assert fetching("", 400)[1] and not fetching("", 100)[1]
+    assert third.pin() and more.pin()
+    for body in (second, third, other, more):
+        body.keep(0)
+    assert clients.budget.pinned.total == clients.budget.held == 0
+
+
+def test_bytes_are_given_back_before_the_end() -> None:
+    clients = Clients()
+    body = clients.waiting("a", 500)
+    assert body.pin()
+    body.give(400)
+    assert (body.held, clients.budget.held, clients.budget.pinned.total) == (100, 100, 100)
+    body.give(400)
+    assert clients.budget.held == clients.budget.pinned.total == 0 and not clients.budget.bodies
+
+
+def test_the_fall_of_what_is_held_is_known_whenever_it_was() -> None:
+    clients = Clients()
+    first, second = clients.waiting("a", 600), clients.waiting("a", 300)
+    assert clients.budget.fall() == 0
+    first.keep(0)
+    clients.waiting("a", 50)
+    assert clients.budget.fall() == 550 and clients.budget.fall() == 0
+    second.keep(0)
+    assert clients.budget.fall() == 300
