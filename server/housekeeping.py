@@ -1,17 +1,36 @@
-"""What a server does for its shared memory from time to time: see that it is there, free what dead owners left."""
+"""What a server does for memory from time to time: see that the shared one is there, free what dead owners left."""
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from server.metrics import Metrics
 from server.requests.segments import Segments
 from shm import OwnerError, SweepReport, sweep_in_parts
+from tokenization.worker_memory import return_pages
 
 SWEEP_SECONDS = 30.0
+RETURN_SECONDS = 1.0
+LEAST_RETURNED = 64 << 20  # bytes; of fewer the next bodies make use
 MOST_LINES = 10  # of one sweep, about entries that nobody of ours makes
 
 log = logging.getLogger("pixelferry")
+
+
+async def return_memory(fall: Callable[[], int]) -> None:
+    """Let the C library return freed pages to the system when bodies are gone. Never returns.
+
+    fall: bytes of bodies that are held no more since it was called. The pages of bodies that come in pieces lie among
+    others that stay, so that without this as much would stay resident as was ever held.
+    """
+    fallen = 0
+    while True:
+        await asyncio.sleep(RETURN_SECONDS)
+        fallen += fall()
+        if fallen >= LEAST_RETURNED:
+            fallen = 0
+            await asyncio.to_thread(return_pages)
 
 
 class Housekeeping:

@@ -103,8 +103,16 @@ def resident_bytes() -> int:
 
 
 def trim_heap() -> None:
-    """Return the pages of all freed blocks to the system, where the C library can: glibc, on any processor."""
+    """Collect garbage, and return the pages of all freed blocks to the system."""
     gc.collect()
+    return_pages()
+
+
+def return_pages() -> None:
+    """Return the pages of all freed blocks to the system, where the C library can: glibc, on any processor.
+
+    Without the interpreter's lock: 5 to 12 ms for 0.4 GiB.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; another C library has no such call
     if trim is not None:
         trim(ctypes.c_size_t(0))

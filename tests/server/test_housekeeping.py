@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from server import housekeeping
-from server.housekeeping import MOST_LINES, Housekeeping
+from server.housekeeping import LEAST_RETURNED, MOST_LINES, Housekeeping
 from server.metrics import Metrics
 from server.requests.segments import Segments
 from shm import Owner, Pool
+from tests.server.doubles import until
 
 
 def play(root: Path, scenario: Callable[[Housekeeping, Segments, Owner], Coroutine[Any, Any, None]]) -> None:
@@ -125,3 +126,23 @@ def test_dead_owners_are_swept_and_counted(tmp_path: Path, caplog: pytest.LogCap
 
     play(root, scenario)
     assert "swept 300 dead owners: 0 segments, 0 bytes" in caplog.text
+
+
+def test_freed_pages_go_back_when_bodies_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for what the next bodies make use of, and once for each time that many were held."""
+    returned: list[int] = []
+    asked, falls = [0], [LEAST_RETURNED - 1, 0, 1, 0, LEAST_RETURNED]
+    monkeypatch.setattr(housekeeping, "RETURN_SECONDS", 0.0)
+    monkeypatch.setattr(housekeeping, "return_pages", lambda: returned.append(asked[0]))
+
+    async def scenario() -> None:
+        def fall() -> int:
+            asked[0] += 1
+            return falls.pop(0) if falls else 0
+
+        task = asyncio.create_task(housekeeping.return_memory(fall))
+        await until(lambda: asked[0] > 8)
+        task.cancel()
+
+    asyncio.run(scenario())
+    assert returned == [3, 5]
