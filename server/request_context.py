@@ -5,6 +5,7 @@ Moments are of time.monotonic(), None as long as nothing has come so far.
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,8 +24,8 @@ class HeldBody(Protocol):
     def left(self) -> bool:
         """Its client has."""
 
-    def check(self) -> None:
-        """Raises its refusal, which it may have been given while it waited, and ClientDisconnect."""
+    def refusable(self) -> AbstractContextManager[None]:
+        """A block in which the running task waits; a refusal of the body ends it, and is raised."""
 
     def keep(self, nbytes: int) -> None:
         """It was read, and so many bytes of it are still held."""

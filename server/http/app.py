@@ -153,14 +153,15 @@ class RequestReader:
             read = partial(of_form, boundary=form_boundary(http.headers, forms_of, http.url.scheme))
         body = context.body
         assert body is not None, "a request over HTTP has one"
-        request, kept = await self._bodies.read(
-            http.stream(),
-            self.service.max_model_len,
-            partial(read, request_id=context.id),
-            lambda: body.left,
-            client=context.client,
-            json=forms_of is None,
-        )
+        with body.refusable():
+            request, kept = await self._bodies.read(
+                http.stream(),
+                self.service.max_model_len,
+                partial(read, request_id=context.id),
+                lambda: body.left,
+                client=context.client,
+                json=forms_of is None,
+            )
         body.keep(kept)
         self.require_model(request.model)
         log.debug("request %s: %s, x-request-id %s", context.id, http.url.path, context.client_request_id or "none")

@@ -1,10 +1,11 @@
 """The bodies of requests on their way in: how long a client may take, how many bytes are held, and who gives way."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import attrgetter
+from typing import Any
 
-from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from configs.serve import HttpConfig
@@ -106,7 +107,7 @@ class RequestBody:
         self._clock = budget.clock
         self._slack = budget.config.receive_seconds
         self._ends = budget.clock.now + budget.config.body_seconds
-        self._waiting: asyncio.Task[None] | None = None  # for its next piece
+        self._waiting: asyncio.Task[Any] | None = None  # that a refusal ends
         self._n = 0  # bytes that came
         self.due = budget.clock.now + self._slack  # when it is too late, if nothing more comes
         self.held = 0  # bytes that the budget counts
@@ -126,18 +127,8 @@ class RequestBody:
         """
         if self.whole and self.refusal is None:
             return await self._receive()
-        message: Message = {}
-        if self.refusal is None:
-            self._waiting = asyncio.current_task()
-            try:
-                message = await self._receive()
-            except asyncio.CancelledError:
-                if self.refusal is None:
-                    raise
-            finally:
-                self._waiting = None
-        if self.refusal is not None:
-            raise self.refusal
+        with self.refusable():
+            message: Message = await self._receive()
         nbytes, most = len(message.get("body", b"")), self._budget.config.max_body_bytes
         if nbytes:
             self.overhead, self.begun = 0, True
@@ -151,6 +142,22 @@ class RequestBody:
             if not self._budget.take(self, nbytes):
                 raise overloaded("too many request bodies are being read", "bodies_full")
         return message
+
+    @contextmanager
+    def refusable(self) -> Iterator[None]:
+        """Raises its refusal, also one that comes while the running task waits in the block."""
+        if self.refusal is not None:
+            raise self.refusal
+        before, self._waiting = self._waiting, asyncio.current_task()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self.refusal is None:
+                raise
+        finally:
+            self._waiting = before
+        if self.refusal is not None:
+            raise self.refusal
 
     def keep(self, nbytes: int) -> None:
         """It was read, or nobody reads it any more: no more than so many bytes of it are held, the rest is others'."""
@@ -172,16 +179,10 @@ class RequestBody:
         """What was fetched for it counts as it does, until it ends. False: there is no room for that now."""
         return self._budget.take(self, nbytes)
 
-    def check(self) -> None:
-        """Raises its refusal, which it may have been given while it waited, and ClientDisconnect."""
-        if self.refusal is not None:
-            raise self.refusal
-        if self.left:
-            raise ClientDisconnect
-
     def admitted(self, end_waiting: Callable[[], bool]) -> None:
         """Its request is: `end_waiting` ends it; False: its answer has begun. Raises its refusal."""
-        self.check()
+        if self.refusal is not None:
+            raise self.refusal
         self.end_waiting = end_waiting
 
     def pin(self) -> bool:
@@ -207,7 +208,7 @@ class RequestBody:
         return not self.whole and self.due < self._clock.now + self._slack - min(seconds, self._slack / 2)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Whoever reads the body gets the refusal instead of more of it, also one that waits for more now."""
+        """What reads the body gets the refusal instead of more of it, or of the rest of the block in which it waits."""
         self.refusal = refusal
         if self._waiting is not None:
             self._waiting.cancel()

@@ -1,10 +1,10 @@
 """A body buys its time with its bytes, is counted as it arrives, and given back whatever happens."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
-from starlette.requests import ClientDisconnect
 
 from configs.serve import HttpConfig
 from server.http.connection.request_body import BodyBudget, RequestBody
@@ -12,7 +12,7 @@ from server.http.connection.send_buffer import Clock
 from server.http.errors import error_response
 from server.metrics import Metrics
 from server.request_context import context_of
-from server.requests.refusal import Refusal, overloaded, timed_out
+from server.requests.refusal import Refusal, gave_way, overloaded, timed_out
 from tests.server.http.exchanges import ask, bodies, body_of, surrounded
 from tests.tables import each_of
 
@@ -242,11 +242,30 @@ def test_a_body_whose_request_waits_gives_way_and_one_whose_answer_has_begun_doe
     assert clients.come("c", 300) is not None and refused(latest) == "gave_way" and begun.held == 400
 
 
-def test_a_client_that_left_is_not_admitted() -> None:
-    body = body_of(bodies())
-    body.left = True
-    with pytest.raises(ClientDisconnect):
-        body.admitted(lambda: True)
+def test_a_whole_body_gives_way_while_it_is_read() -> None:
+    """Also when it was waited for in the same block before; a cancellation by others passes."""
+
+    async def scenario() -> None:
+        body = body_of(bodies())
+
+        async def read() -> None:
+            with body.refusable():
+                with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                    await asyncio.wait_for(body.receive(), 0.01)
+                await asyncio.Event().wait()
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0.05)
+        body.refuse(gave_way())
+        with pytest.raises(Refusal):
+            await reading
+        other, body = asyncio.create_task(read()), body_of(bodies())
+        await asyncio.sleep(0.05)
+        other.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await other
+
+    asyncio.run(scenario())
 
 
 def test_who_shares_nothing_has_it_all() -> None:
