@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 from server.metrics import Metrics
@@ -12,25 +11,30 @@ from tokenization.worker_memory import return_pages
 
 SWEEP_SECONDS = 30.0
 RETURN_SECONDS = 1.0
-LEAST_RETURNED = 64 << 20  # bytes; of fewer the next bodies make use
 MOST_LINES = 10  # of one sweep, about entries that nobody of ours makes
 
 log = logging.getLogger("pixelferry")
 
 
-async def return_memory(fall: Callable[[], int]) -> None:
-    """Let the C library return freed pages to the system when bodies are gone. Never returns.
+class PagesReturned:
+    """Lets the C library return freed pages to the system when bodies are gone, in a thread.
 
-    fall: bytes of bodies that are held no more since it was called. The pages of bodies that come in pieces lie among
-    others that stay, so that without this as much would stay resident as was ever held.
+    The pages of bodies that come in pieces lie among others that stay, so that without this as much would stay resident
+    as was ever held.
     """
-    fallen = 0
-    while True:
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self) -> None:
+        """Bodies fell. RETURN_SECONDS later those that fell with them are gone, too."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._later())
+
+    async def _later(self) -> None:
         await asyncio.sleep(RETURN_SECONDS)
-        fallen += fall()
-        if fallen >= LEAST_RETURNED:
-            fallen = 0
-            await asyncio.to_thread(return_pages)
+        self._task = None
+        await asyncio.to_thread(return_pages)
 
 
 class Housekeeping:

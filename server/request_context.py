@@ -20,6 +20,16 @@ CLIENT_LEFT = 499  # as nginx writes it; nobody receives it
 class HeldBody(Protocol):
     """What a request is told of its body."""
 
+    end_waiting: Callable[[], bool] | None  # ends the admitted request; False: its answer has begun
+
+    @property
+    def held(self) -> int:
+        """Bytes."""
+
+    @property
+    def refusal(self) -> Exception | None:
+        """Of a body that gave way."""
+
     @property
     def left(self) -> bool:
         """Its client has."""
@@ -33,14 +43,8 @@ class HeldBody(Protocol):
     def hold(self, nbytes: int) -> bool:
         """So many more belong to it, until it ends; False: there is no room, and nothing was counted."""
 
-    def give(self, nbytes: int) -> None:
-        """So many of its bytes are no longer held."""
-
     def pin(self) -> bool:
         """What is held of it stays until its answer ends; False: its client has too much of that."""
-
-    def admitted(self, end_waiting: Callable[[], bool]) -> None:
-        """Its request is: `end_waiting` ends it; False: its answer has begun. Raises its refusal."""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from server.children.processes import END_SECONDS
 from server.children.supervisor import StartFailed
 from server.children.workers import WorkerPool
 from server.descriptors import connections_at_once, raise_descriptor_limit
-from server.housekeeping import Housekeeping, return_memory
+from server.housekeeping import Housekeeping, PagesReturned
 from server.http.app import create_app, create_waiting_app
 from server.http.connection.connections import Connections
 from server.http.connection.http_server import LAST_BYTES_SECONDS, HttpServer
@@ -106,8 +106,7 @@ class Server:
 
     async def run(self, sock: socket.socket) -> None:
         """Serve on a listening socket until a signal comes. Raises StartFailed, and whatever a part of ours died of."""
-        bodies = BodyBudget(self._config.http, self._connections.clock, self._metrics.gave_way)
-        http = self._http(sock, bodies)
+        http = self._http(sock)
         loop = asyncio.get_running_loop()
         before = signal.getsignal(signal.SIGTERM)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -119,7 +118,6 @@ class Server:
             *(child.run() for child in self._children),
             self._announce(sock),
             Housekeeping(self._owner.root, self._segments, self._metrics).run(),
-            return_memory(bodies.fall),
             *self._canaries(),
         ]
         serving = asyncio.create_task(http.serve(sockets=[sock]))
@@ -216,8 +214,9 @@ class Server:
         if every:
             yield Canary(self._engine, every, deadline, self._metrics).run()
 
-    def _http(self, sock: socket.socket, bodies: BodyBudget) -> HttpServer:
+    def _http(self, sock: socket.socket) -> HttpServer:
         config = self._config.http
+        bodies = BodyBudget(config, self._connections.clock, self._metrics.gave_way, PagesReturned())
         app = create_app(
             self._service, bodies, version=version(), keys=self._keys,
             origins=config.allowed_origins, hosts=hosts_of(config, sock), root_path=config.root_path,

@@ -88,8 +88,10 @@ class Admission:
         self._held.take(client, 1)
         self._places[task] = place
         try:
-            if context.body is not None:
-                context.body.admitted(partial(self._end_waiting, context))
+            if (body := context.body) is not None:
+                if body.refusal is not None:  # it gave way before
+                    raise body.refusal
+                body.end_waiting = partial(self._end_waiting, context)
             yield place
         except asyncio.CancelledError:
             # Two may cancel it: from 3.11 on a task counts them.

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
+from msgspec.structs import force_setattr
+
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
 from server.children.replies import NobodyUp
 from server.children.workers import WorkerJob, WorkerPool
@@ -16,7 +18,7 @@ from server.requests.fetched_media import fetch_media
 from server.requests.refusal import Refusal, internal, invalid_request, overloaded, unavailable
 from server.requests.request import ChatRequest
 from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats, file_bytes
-from tokenization.chat.parts import Chat, forget_media
+from tokenization.chat.parts import Fetched
 from tokenization.messages import Job, Measured
 
 log = logging.getLogger("pixelferry")
@@ -164,25 +166,27 @@ class RequestResources:
             message = "this client's pictures that wait to be drawn on (draw_boxes) take half of the room for bodies"
             raise overloaded(message, "bodies_full")
 
-    def begins(self, request: ChatRequest) -> None:
-        """Its answer does. The engine has the embeddings until it ends, so that only a drawing needs its media again.
-
-        Only the first call counts.
-        """
-        if self.place.begun:
-            return
-        self.place.begun = True
-        body = request.context.body
-        if body is not None and request.chat.media and request.grounding != "drawn":
-            assert isinstance(request.chat, Chat)
-            body.give(forget_media(request.chat))
-
-    def media_read(self, stream: Stream) -> None:
-        """The engine has its copy of these segments."""
+    def progress(self, stream: Stream, request: ChatRequest, *, begun: bool) -> None:
+        """The engine has its copy of some segments, or tokens came: the answer has begun."""
         if stream.media_read:
             self.segments.spawn(self.segments.call(self.segments.pool.give_back, self.request_id, stream.media_read))
             self._given_back(stream.media_read)
             stream.media_read = []
+        if not begun or self.place.begun:
+            return
+        self.place.begun = True
+        body = request.context.body
+        if body is None or request.grounding == "drawn":
+            return
+        # The engine has the embeddings until the answer ends, so that only a drawing needs its media again. They are
+        # emptied in their places: what else refers to the chat would keep the bytes for as long.
+        nbytes = 0
+        for medium in request.chat.media:
+            for source in (medium.source, *medium.frames):
+                nbytes += len(source.data if isinstance(source, Fetched) else source)
+            force_setattr(medium, "source", "")
+            force_setattr(medium, "frames", ("",) * len(medium.frames))
+        body.keep(max(0, body.held - nbytes))
 
     def release(self) -> None:
         """Let go of everything. Nothing is awaited here, so that nothing can come between."""

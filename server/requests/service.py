@@ -236,12 +236,11 @@ class RequestService:
             stream = resources.stream = await self.engine.submit(generate, request.context.client, asked)
             while answers.n_unfinished > 0:
                 events = await stream.next()
-                resources.media_read(stream)
+                resources.progress(stream, request, begun=bool(events))
                 if not events:
                     if stream.ended.is_set():
                         raise internal("the engine ended this request before its last token")
                     continue
-                resources.begins(request)
                 timings.scheduled(stream.scheduled, resources.place.share, stream.n_cached)
                 n_before = answers.n_tokens
                 deltas = answers.push(events, stream.prompt)

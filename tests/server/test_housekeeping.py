@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from server import housekeeping
-from server.housekeeping import LEAST_RETURNED, MOST_LINES, Housekeeping
+from server.housekeeping import MOST_LINES, Housekeeping
 from server.metrics import Metrics
 from server.requests.segments import Segments
 from shm import Owner, Pool
@@ -128,21 +128,18 @@ def test_dead_owners_are_swept_and_counted(tmp_path: Path, caplog: pytest.LogCap
     assert "swept 300 dead owners: 0 segments, 0 bytes" in caplog.text
 
 
-def test_freed_pages_go_back_when_bodies_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for what the next bodies make use of, and once for each time that many were held."""
+def test_freed_pages_go_back_once_for_bodies_that_end_together(monkeypatch: pytest.MonkeyPatch) -> None:
     returned: list[int] = []
-    asked, falls = [0], [LEAST_RETURNED - 1, 0, 1, 0, LEAST_RETURNED]
-    monkeypatch.setattr(housekeeping, "RETURN_SECONDS", 0.0)
-    monkeypatch.setattr(housekeeping, "return_pages", lambda: returned.append(asked[0]))
+    monkeypatch.setattr(housekeeping, "RETURN_SECONDS", 0.01)
+    monkeypatch.setattr(housekeeping, "return_pages", lambda: returned.append(1))
 
     async def scenario() -> None:
-        def fall() -> int:
-            asked[0] += 1
-            return falls.pop(0) if falls else 0
-
-        task = asyncio.create_task(housekeeping.return_memory(fall))
-        await until(lambda: asked[0] > 8)
-        task.cancel()
+        fell = housekeeping.PagesReturned()
+        for n in (1, 2):
+            for _ in range(3):
+                fell()
+            await until(lambda n=n: len(returned) == n)  # type: ignore[misc]
+        await asyncio.sleep(0.05)
 
     asyncio.run(scenario())
-    assert returned == [3, 5]
+    assert returned == [1, 1]

@@ -96,18 +96,6 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(part for turn in self.turns for part in turn.parts if isinstance(part, Media))
 
 
-def forget_media(chat: Chat) -> int:
-    """Empty the sources of its media, which nothing reads any more. Returns the bytes that they had."""
-    nbytes = 0
-    for medium in chat.media:
-        for source in (medium.source, *medium.frames):
-            nbytes += len(source.data if isinstance(source, Fetched) else source)
-        # What else refers to the chat would keep them as long as it lives.
-        msgspec.structs.force_setattr(medium, "source", "")
-        msgspec.structs.force_setattr(medium, "frames", ("",) * len(medium.frames))
-    return nbytes
-
-
 class RawPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """What the model continues as it stands, without a template: a text, or the ids of one."""
 

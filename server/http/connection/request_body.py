@@ -13,6 +13,7 @@ from model.engine.scheduling.fair_shares import Holdings
 from server.http.connection.send_buffer import Clock
 from server.requests.refusal import Refusal, body_too_large, gave_way, overloaded
 
+FALL = 64 << 20  # bytes; of fewer the next bodies make use
 LAG_SECONDS = 1.0  # how far behind the least rate a body is before others may take its place
 
 
@@ -25,15 +26,17 @@ class BodyBudget:
     """
 
     def __init__(
-        self, config: HttpConfig, clock: Clock, gave_way: Callable[[str], None] = lambda of: None
+        self, config: HttpConfig, clock: Clock, gave_way: Callable[[str], None] = lambda of: None,
+        fell: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """gave_way: hears of what, whenever a body that still comes gives way."""
+        """gave_way: hears of what, whenever a body that still comes gives way; fell: of FALL fewer bytes held."""
         self.config = config
         self.clock = clock
         self.holdings: Holdings[str] = Holdings(config.max_inflight_bytes)
         self.pinned: Holdings[str] = Holdings(config.max_inflight_bytes)  # of these, what stays until answers end
         self.bodies: dict[RequestBody, None] = {}  # of which something is held, in the order in which they came
-        self.most = 0  # bytes held at once since `fall`
+        self.most = 0.0  # bytes held at once since `fell`
+        self.fell = fell
         self._gave_way = gave_way
 
     @property
@@ -43,20 +46,13 @@ class BodyBudget:
 
     def take(self, body: "RequestBody", nbytes: int) -> bool:
         """Count `nbytes` more of `body`; False, and nothing counted, when they do not fit."""
-        while not self.holdings.room(nbytes) and self._slowest_gives_way(body):
-            pass
-        if not self.holdings.make_room(body.client, nbytes, self._gives_way):
+        if not self.holdings.room(nbytes) and not self._make_room(body, nbytes):
             return False
         self.holdings.take(body.client, nbytes)
         body.held += nbytes
         self.bodies[body] = None
-        self.most = max(self.most, self.held)
+        self.most = max(self.most, self.holdings.total)
         return True
-
-    def fall(self) -> int:
-        """Bytes that are held no more, of the most that were since the last call."""
-        fell, self.most = self.most - self.held, self.held
-        return fell
 
     def pin(self, body: "RequestBody") -> bool:
         """All of it stays when its answer has begun, so that it cannot give way any more.
@@ -69,6 +65,11 @@ class BodyBudget:
         self.pinned.take(client, nbytes)
         body.pinned = nbytes
         return True
+
+    def _make_room(self, body: "RequestBody", nbytes: int) -> bool:
+        while not self.holdings.room(nbytes) and self._slowest_gives_way(body):
+            pass
+        return self.holdings.make_room(body.client, nbytes, self._gives_way)
 
     def _slowest_gives_way(self, body: "RequestBody") -> bool:
         laggards = [one for one in self.bodies if one.lags() and one is not body]
@@ -113,7 +114,7 @@ class RequestBody:
         self.held = 0  # bytes that the budget counts
         self.pinned = 0  # of these, what cannot give way
         self.client = ""  # who asks, once that is known; "": nobody shares
-        self.end_waiting: Callable[[], bool] | None = None  # of an admitted request; False: its answer has begun
+        self.end_waiting: Callable[[], bool] | None = None  # see HeldBody
         self.overhead = 0  # bytes that came since somebody waits for more of it, and brought none
         self.begun = False  # something of it has come
         self.whole = whole
@@ -165,25 +166,18 @@ class RequestBody:
         if kept < self.held:
             self._budget.holdings.give(self.client, self.held - kept)
             self.held = kept
+            if self._budget.most - self._budget.holdings.total >= FALL:
+                self._budget.most = self._budget.holdings.total
+                self._budget.fell()
         if kept < self.pinned:
             self._budget.pinned.give(self.client, self.pinned - kept)
             self.pinned = kept
         if not kept:
             self._budget.bodies.pop(self, None)
 
-    def give(self, nbytes: int) -> None:
-        """So many bytes of it are no longer held."""
-        self.keep(max(0, self.held - nbytes))
-
     def hold(self, nbytes: int) -> bool:
         """What was fetched for it counts as it does, until it ends. False: there is no room for that now."""
         return self._budget.take(self, nbytes)
-
-    def admitted(self, end_waiting: Callable[[], bool]) -> None:
-        """Its request is: `end_waiting` ends it; False: its answer has begun. Raises its refusal."""
-        if self.refusal is not None:
-            raise self.refusal
-        self.end_waiting = end_waiting
 
     def pin(self) -> bool:
         """What is held of it stays until its answer ends. False: its client has too much of that."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from configs.serve import HttpConfig
-from server.http.connection.request_body import BodyBudget, RequestBody
+from server.http.connection.request_body import FALL, BodyBudget, RequestBody
 from server.http.connection.send_buffer import Clock
 from server.http.errors import error_response
 from server.metrics import Metrics
@@ -153,7 +153,7 @@ def test_what_reading_let_go_of_is_others_at_once(kept: int, held: int) -> None:
 def test_a_body_without_room_is_a_429() -> None:
     reader = Reader()
     begun = body_of(reader.budget)
-    begun.admitted(lambda: False)
+    begun.end_waiting = lambda: False
     assert begun.hold(950)
     status, headers, body = ask(surrounded(reader, METRICS, reader.budget), [b"x" * 51])
     assert status == 429 and body["error"]["code"] == "bodies_full" and headers["retry-after"] == "1"
@@ -210,7 +210,7 @@ class Clients:
         """Its request waits for its first token; begun: it has that."""
         body = self.come(client, nbytes, whole=True)
         assert body is not None
-        body.admitted(lambda: not begun)
+        body.end_waiting = lambda: not begun
         return body
 
 
@@ -235,8 +235,6 @@ def test_a_body_whose_request_waits_gives_way_and_one_whose_answer_has_begun_doe
     waits, begun = clients.waiting("a", 400), clients.waiting("a", 400, begun=True)
     unread = clients.come("a", 200, whole=True)
     assert clients.come("b", 100) is not None and refused(unread) == "gave_way", "it was not admitted yet"
-    with pytest.raises(Refusal):
-        unread.admitted(lambda: True)  # type: ignore[union-attr]
     latest = clients.come("b", 300)
     assert (waits.held, begun.held, clients.budget.held) == (0, 400, 800)
     assert clients.come("c", 300) is not None and refused(latest) == "gave_way" and begun.held == 400
@@ -291,18 +289,22 @@ def test_bytes_are_given_back_before_the_end() -> None:
     clients = Clients()
     body = clients.waiting("a", 500)
     assert body.pin()
-    body.give(400)
+    body.keep(100)
     assert (body.held, clients.budget.held, clients.budget.pinned.total) == (100, 100, 100)
-    body.give(400)
+    body.keep(0)
     assert clients.budget.held == clients.budget.pinned.total == 0 and not clients.budget.bodies
 
 
-def test_the_fall_of_what_is_held_is_known_whenever_it_was() -> None:
-    clients = Clients()
-    first, second = clients.waiting("a", 600), clients.waiting("a", 300)
-    assert clients.budget.fall() == 0
-    first.keep(0)
-    clients.waiting("a", 50)
-    assert clients.budget.fall() == 550 and clients.budget.fall() == 0
-    second.keep(0)
-    assert clients.budget.fall() == 300
+def test_it_is_known_when_much_is_held_no_more() -> None:
+    fell: list[int] = []
+    budget = BodyBudget(HttpConfig(), Clock(), fell=lambda: fell.append(budget.held))
+    bodies = [body_of(budget) for _ in range(4)]
+    for body in bodies:
+        assert body.hold(FALL // 2)
+    bodies[0].keep(0)
+    assert fell == []
+    bodies[1].keep(0)
+    assert fell == [FALL]
+    bodies[2].keep(0)
+    bodies[3].keep(0)
+    assert fell == [FALL, 0]
