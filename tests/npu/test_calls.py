@@ -1,14 +1,17 @@
 """What NpuOps asks of the dispatcher: signatures, outputs, and nothing that an NPU computes otherwise."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from model.net.multimodal import MultimodalLM
 from model.ops.base import Ops
+from model.ops.npu import NpuOps
 from tests.model.ops.present import PRESENT, present_ops
 from tests.npu.aten import assert_none_computed_otherwise, recorded
 from tests.npu.graph_references import GRAPH_REFERENCES
@@ -164,3 +167,20 @@ def count_launches(model: MultimodalLM, path: Path) -> int:
     with recorded() as names:
         run.step([(0, first, 3), (1, second, 1)])
     return len(names)
+
+
+@each_of(
+    ("name", "curve"),
+    [
+        ("gelu", F.gelu),
+        ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh")),
+        ("quick_gelu", lambda x: x * torch.sigmoid(1.702 * x)),
+    ],
+)
+def test_each_activation_is_its_own_curve(name: str, curve: Callable[[Tensor], Tensor]) -> None:
+    """To the last bit of bfloat16, by which alone two of them differ."""
+    define_operators()
+    x = torch.linspace(-6, 6, 4001).bfloat16()
+    found = getattr(NpuOps(torch.device("cpu"), torch.bfloat16), name)(x)
+    off = found.float() - curve(x.float()).bfloat16().float()
+    assert int(off.count_nonzero()) <= len(x) // 50, "the formulas round differently here and there"
