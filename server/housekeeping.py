@@ -34,7 +34,10 @@ class PagesReturned:
     async def _later(self) -> None:
         await asyncio.sleep(RETURN_SECONDS)
         self._task = None
-        await asyncio.to_thread(return_pages)
+        try:
+            await asyncio.to_thread(return_pages)
+        except RuntimeError as error:  # no thread can be started now
+            log.warning("freed memory is not returned now: %s", error)
 
 
 class Housekeeping:

@@ -14,6 +14,7 @@ from starlette.types import Scope
 from server.metrics import Metrics
 from tokenization.messages import Prepared
 
+LIGHT_BYTES = 1 << 17  # of a body that counts as it came for as long as its request lives: 768 of these are 96 MiB
 CLIENT_LEFT = 499  # as nginx writes it; nobody receives it
 
 
@@ -41,10 +42,10 @@ class HeldBody(Protocol):
         """It was read, and so many bytes of it are still held."""
 
     def hold(self, nbytes: int) -> bool:
-        """So many more belong to it, until it ends; False: there is no room, and nothing was counted."""
+        """So many bytes more belong to it; False: there is no room, and nothing was counted."""
 
-    def pin(self) -> bool:
-        """What is held of it stays until its answer ends; False: its client has too much of that."""
+    def pin(self, nbytes: int) -> bool:
+        """So many of them stay until its answer ends; False: its client has too many of those."""
 
 
 @dataclass(slots=True)
@@ -64,6 +65,7 @@ class RequestContext:
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompts, those that the engine had in its cache
     generation_tokens: int = 0
+    begun: bool = False  # an answer has its first token: from now on the request is not ended for fairness
     first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came
     timings: "tuple[ModelTimings, ...]" = ()  # of its requests to the model, in the order of its prompts
     status: int = CLIENT_LEFT  # until an answer begins

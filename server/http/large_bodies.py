@@ -63,8 +63,13 @@ class LargeBodies:
                     raise ClientDisconnect
                 body.begun, body.took = True, 0.0
                 self._clocks.begin(client, 0.0)
+                turn = asyncio.get_running_loop().run_in_executor(self._thread, body.go_on, self._clock)
                 try:
-                    await asyncio.get_running_loop().run_in_executor(self._thread, body.go_on, self._clock)
+                    await asyncio.shield(turn)
+                except asyncio.CancelledError:  # the thread goes on to the end of its slice, which is charged, too
+                    await asyncio.wait({turn})
+                    turn.exception()
+                    raise
                 finally:
                     self._clocks.end(client, body.took)
                     self._has_turn = None

@@ -12,6 +12,7 @@ import pydantic_core
 from server.http.large_bodies import LargeBodies, Steps
 from server.http.long_texts import LONG, CheckText, Parsed, Raw, from_json, parsed
 from server.http.text_lengths import TextLength
+from server.request_context import LIGHT_BYTES
 from server.requests.checks import FEWEST_PIECES
 from server.requests.refusal import Refusal, invalid_request
 from tokenization.chat.errors import shortened
@@ -19,7 +20,6 @@ from tokenization.chat.errors import shortened
 R = TypeVar("R")
 
 LARGE_BYTES = 1 << 20
-LIGHT_BYTES = 1 << 17  # counted as it came for as long as its request lives: 768 of these are 96 MiB
 SLICE = 1 << 20  # bytes that are counted in one call, while which no other thread runs
 MOST_PIECES = 64  # that are joined in one step; most have 64 KiB
 MEMBERS_OF_A_PIECE = 4  # two objects or lists and two fields: a turn or a part, in either dialect

@@ -40,7 +40,7 @@ class BodyFields(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     model: str | None = Field(None, description="The one that is served, if it is given.")
-    cache_salt: Annotated[str, Field(min_length=1)] | None = Field(
+    cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(
         None, description="What is kept of the request's media and prompt is shared with the same salt alone."
     )
 

@@ -21,7 +21,6 @@ class AdmittedPrompt:
 
     context: RequestContext  # the same for all prompts of a body
     share: ShareClass
-    begun: bool = False  # it has a token: from now on it is not ended for fairness
     gave_way: bool = False
     leased: int = 0  # bytes of shared memory
 
@@ -32,7 +31,7 @@ class Admission:
     When all places are taken, a body that keeps its client within its share of them gets its own all the same: of
     whoever has most beyond its share the youngest body that waits for its first token gives way. Where nobody waits, an
     eighth more than all places are given out: an answer that has begun is not ended for fairness. The same holds for
-    shared memory.
+    shared memory, and for the bytes of bodies (BodyBudget).
     """
 
     def __init__(
@@ -158,7 +157,7 @@ class Admission:
         """The youngest body without a token of whoever has most beyond a share of it; {} where there is none."""
         for other in held.beyond(held.n_clients(client)):
             mine = {task: place for task, place in self._places.items() if place.context.client == other}
-            begun = {id(place.context) for place in mine.values() if place.begun or place.gave_way}
+            begun = {id(place.context) for place in mine.values() if place.context.begun or place.gave_way}
             for youngest in reversed(list(mine.values())):
                 if id(youngest.context) not in begun and (held is not self._memory or youngest.leased):
                     return {task: place for task, place in mine.items() if place.context is youngest.context}
@@ -166,11 +165,11 @@ class Admission:
 
     def _end_waiting(self, context: RequestContext) -> bool:
         """End all prompts of a body for the room that it takes. False, and nothing ended, where an answer has begun."""
-        places = {task: place for task, place in self._places.items() if place.context is context}
-        if not places or any(place.begun or place.gave_way for place in places.values()):
+        if context.begun:
             return False
-        self._give_way("bodies", places)
-        return True
+        places = {task: place for task, place in self._places.items() if place.context is context}
+        self._give_way("bodies", {task: place for task, place in places.items() if not place.gave_way})
+        return bool(places)
 
     def _give_way(self, what: str, places: dict[asyncio.Task[object], AdmittedPrompt]) -> None:
         for task, place in places.items():

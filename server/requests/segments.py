@@ -12,13 +12,13 @@ from msgspec.structs import force_setattr
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
 from server.children.replies import NobodyUp
 from server.children.workers import WorkerJob, WorkerPool
-from server.request_context import ModelTimings
+from server.request_context import ModelTimings, RequestContext
 from server.requests.admission import Admission, AdmittedPrompt
 from server.requests.fetched_media import fetch_media
 from server.requests.refusal import Refusal, internal, invalid_request, overloaded, unavailable
 from server.requests.request import ChatRequest
 from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats, file_bytes
-from tokenization.chat.parts import Fetched
+from tokenization.chat.parts import Fetched, Media
 from tokenization.messages import Job, Measured
 
 log = logging.getLogger("pixelferry")
@@ -106,6 +106,8 @@ class RequestResources:
     _jobs: list[WorkerJob] = field(default_factory=list)
     _leases: bool = False  # the pool may know of it
     _leased: dict[str, int] = field(default_factory=dict)  # bytes, by name
+    _let_go: tuple[Media, ...] = ()  # when the answer begins
+    _stays: int = 0  # bytes of the body, from then on
 
     async def with_media(self, request: ChatRequest, timings: ModelTimings | None = None) -> ChatRequest:
         """The request with its media by URL in their places, where any are fetched. Raises Refusal."""
@@ -159,34 +161,39 @@ class RequestResources:
             await self.segments.call(self.segments.pool.settle, self.request_id)
             self._given_back(tuple(self._leased))
 
-    def keep_media(self, request: ChatRequest) -> None:
-        """Boxes are drawn on one of its pictures once the answer is whole, so that all of them stay. Raises Refusal."""
+    def pin(self, asked: ChatRequest, request: ChatRequest) -> None:
+        """Settle what of a body stays once its answer begins: not its media, unless boxes are drawn on them in the end.
+
+        asked: the request before its media were fetched; both hold media. Raises Refusal.
+        """
         body = request.context.body
-        if body is not None and not body.pin():
-            message = "this client's pictures that wait to be drawn on (draw_boxes) take half of the room for bodies"
+        assert body is not None
+        nbytes = body.held
+        if request.grounding != "drawn":
+            for medium in request.chat.media:
+                for source in (medium.source, *medium.frames):
+                    nbytes -= len(source.data if isinstance(source, Fetched) else source)
+            self._let_go = (*asked.chat.media, *request.chat.media)
+        self._stays = max(0, nbytes)
+        if not body.pin(self._stays):
+            message = "what this client's unfinished requests keep until they end takes half of the room for bodies"
             raise overloaded(message, "bodies_full")
 
-    def progress(self, stream: Stream, request: ChatRequest, *, begun: bool) -> None:
+    def progress(self, stream: Stream, context: RequestContext, *, begun: bool) -> None:
         """The engine has its copy of some segments, or tokens came: the answer has begun."""
         if stream.media_read:
             self.segments.spawn(self.segments.call(self.segments.pool.give_back, self.request_id, stream.media_read))
             self._given_back(stream.media_read)
             stream.media_read = []
-        if not begun or self.place.begun:
+        if not begun or context.begun:
             return
-        self.place.begun = True
-        body = request.context.body
-        if body is None or request.grounding == "drawn":
-            return
-        # The engine has the embeddings until the answer ends, so that only a drawing needs its media again. They are
-        # emptied in their places: what else refers to the chat would keep the bytes for as long.
-        nbytes = 0
-        for medium in request.chat.media:
-            for source in (medium.source, *medium.frames):
-                nbytes += len(source.data if isinstance(source, Fetched) else source)
-            force_setattr(medium, "source", "")
-            force_setattr(medium, "frames", ("",) * len(medium.frames))
-        body.keep(max(0, body.held - nbytes))
+        context.begun = True
+        if self._let_go:  # the engine has their embeddings until the answer ends
+            for medium in self._let_go:  # in their places: other references would keep the bytes for as long
+                force_setattr(medium, "source", "")
+                force_setattr(medium, "frames", ("",) * len(medium.frames))
+            assert context.body is not None
+            context.body.keep(self._stays)
 
     def release(self) -> None:
         """Let go of everything. Nothing is awaited here, so that nothing can come between."""

@@ -12,7 +12,7 @@ from server.children.engine_client import EngineClient, EngineDied, EngineFailed
 from server.children.replies import NobodyUp
 from server.children.workers import WorkerDied, WorkerJob, WorkerPool
 from server.metrics import Metrics
-from server.request_context import ModelTimings
+from server.request_context import LIGHT_BYTES, ModelTimings
 from server.requests.admission import Admission
 from server.requests.answer import Answers, Emit, Grounded, boxes_of, drawing_of, not_drawn
 from server.requests.checks import check_chat, check_parameters, check_sums, check_thought, room_for
@@ -113,9 +113,9 @@ class RequestService:
                 if request.grammar is not None:
                     grammar = await others.form(i, request.grammar, self._grammars)
                     timings.waits_for_worker()
-                request = await resources.with_media(request, timings)
-                if request.grounding == "drawn":
-                    resources.keep_media(request)
+                asked, request = request, await resources.with_media(request, timings)
+                if (body := request.context.body) is not None and body.held > LIGHT_BYTES:
+                    resources.pin(asked, request)
                 prepared = await self._prepare(request, resources, timings)
                 room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
                 await others.wait(i, prepared)
@@ -236,7 +236,7 @@ class RequestService:
             stream = resources.stream = await self.engine.submit(generate, request.context.client, asked)
             while answers.n_unfinished > 0:
                 events = await stream.next()
-                resources.progress(stream, request, begun=bool(events))
+                resources.progress(stream, request.context, begun=bool(events))
                 if not events:
                     if stream.ended.is_set():
                         raise internal("the engine ended this request before its last token")

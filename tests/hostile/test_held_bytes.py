@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.conftest import Start
 from tests.e2e.faults import GREEDY
 from tests.e2e.running import RunningServer, data_url, picture, until
-from tests.hostile.clients import connected, head
+from tests.hostile.clients import connected, head, say
 from tests.hostile.conftest import Held
 from tests.hostile.measure import Attack, Scale
 from tests.hostile.posting import JSON, MIB, SERVER_BYTES, posting, until_over
@@ -79,6 +79,21 @@ def test_row_4_a_second_client_is_answered_in_time(start: Start, held: Held) -> 
     most = SERVER_BYTES + 4 * INFLIGHT * MIB
     with start(*FLAGS) as server:
         held(server, Attack(name="row 4 whole chats", go=holding, memory_bytes=most, late=2.0, second=(OTHER,)))
+
+
+@pytest.mark.faults
+def test_a_body_that_pauses_is_not_ended_for_a_client_beyond_its_share(start: Start) -> None:
+    content = chat(1 << 15, GREEDY)
+    with start(*FLAGS) as server, contextlib.ExitStack() as stack:
+        slow = stack.enter_context(contextlib.closing(connected(server.url, source=OTHER)))
+        slow.sendall(head("/chat", len(content)) + content[:-1])
+        threading.Event().wait(2.0)  # by so much it lags
+        for _ in range(4 * INFLIGHT):
+            greedy = stack.enter_context(contextlib.closing(connected(server.url)))
+            say(greedy, head("/chat", MIB) + content[:100] + b" " * (MIB // 2))
+        until("no more fits", lambda: server.metric("mm_inflight_bytes") > (INFLIGHT - 1) * MIB)
+        slow.sendall(content[-1:])
+        assert slow.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
 
 
 def slashes(mib: int) -> bytes:

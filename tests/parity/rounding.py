@@ -17,7 +17,7 @@ LOGITS_BAR = 1e-4
 N_LOGITS = 1_000_000  # at least so many are compared in bfloat16
 TIMES = 6  # a layout stands in a prompt of bfloat16: few long prompts cost less than many short ones
 FURTHER = 1.1  # times as far from the exact result as transformers' own rounding, at most
-TOWER_BAR = 1e-5  # of the standard deviation of a tower's output
+TOWER_BAR = 5e-5  # of the standard deviation of a tower's output: float32 rounds so far by 1e-5, by the processor
 
 
 def assert_logits(ours: MultimodalLM, sample: Sample, expected: Tensor, chunks: Sequence[int | None] = CHUNKS) -> None:

@@ -113,16 +113,6 @@ class Holdings(Generic[C]):
         share = self.capacity / n_clients
         return sorted((c for c, held in self._held.items() if held > share), key=self.__getitem__, reverse=True)
 
-    def make_room(self, client: C, n: float, gives_way: Callable[[C], bool]) -> bool:
-        """Whether there is room for `n` more of `client`, once clients beyond their share have given way to it.
-
-        gives_way: takes something that the client holds off these books; False: it holds nothing that can go.
-        """
-        while not self.room(n):
-            if not self.within(client, n) or not any(map(gives_way, self.beyond(self.n_clients(client)))):
-                return False
-        return True
-
 
 class Share(Protocol):
     """One job as far as its turn depends on it."""

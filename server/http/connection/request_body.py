@@ -1,7 +1,7 @@
 """The bodies of requests on their way in: how long a client may take, how many bytes are held, and who gives way."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
@@ -20,9 +20,10 @@ LAG_SECONDS = 1.0  # how far behind the least rate a body is before others may t
 class BodyBudget:
     """Bytes of request bodies, and of what was fetched for them, that the server holds now, by client.
 
-    Where there is no room, the body that lags most behind the least rate gives way: a client that stops sending holds
-    nothing against those that send. Then clients give way that have more than their share of the bytes: the latest
-    body that still comes, or else the latest whose answer has not begun.
+    Where there is no room for a client within its share of the bytes, those beyond theirs give way: the body that lags
+    most behind the least rate, then the latest that still comes, then the latest whose answer has not begun. Of clients
+    within their shares only a body that lags does, last of all: one that stops sending holds nothing against those that
+    send. A client beyond its share finds room among its own laggards alone.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class BodyBudget:
         self.config = config
         self.clock = clock
         self.holdings: Holdings[str] = Holdings(config.max_inflight_bytes)
-        self.pinned: Holdings[str] = Holdings(config.max_inflight_bytes)  # of these, what stays until answers end
+        self.pinned: Holdings[str] = Holdings(config.max_inflight_bytes * 7 // 8)  # of these, what cannot give way
         self.bodies: dict[RequestBody, None] = {}  # of which something is held, in the order in which they came
         self.most = 0.0  # bytes held at once since `fell`
         self.fell = fell
@@ -54,25 +55,19 @@ class BodyBudget:
         self.most = max(self.most, self.holdings.total)
         return True
 
-    def pin(self, body: "RequestBody") -> bool:
-        """All of it stays when its answer has begun, so that it cannot give way any more.
-
-        False: of one client at most as much is pinned as is left then for all others.
-        """
-        client, nbytes = body.client, body.held
-        if client and self.pinned[client] + nbytes > self.pinned.capacity - self.pinned.total - nbytes:
-            return False
-        self.pinned.take(client, nbytes)
-        body.pinned = nbytes
+    def _make_room(self, body: "RequestBody", nbytes: int) -> bool:
+        held, client = self.holdings, body.client
+        while not held.room(nbytes):
+            within = held.within(client, nbytes)
+            beyond = held.beyond(held.n_clients(client)) if within else []
+            if self._slowest_gives_way(body, {client, *beyond}) or any(map(self._gives_way, beyond)):
+                continue
+            if not within or not self._slowest_gives_way(body, {one.client for one in self.bodies}):
+                return False
         return True
 
-    def _make_room(self, body: "RequestBody", nbytes: int) -> bool:
-        while not self.holdings.room(nbytes) and self._slowest_gives_way(body):
-            pass
-        return self.holdings.make_room(body.client, nbytes, self._gives_way)
-
-    def _slowest_gives_way(self, body: "RequestBody") -> bool:
-        laggards = [one for one in self.bodies if one.lags() and one is not body]
+    def _slowest_gives_way(self, body: "RequestBody", clients: Collection[str]) -> bool:
+        laggards = [one for one in self.bodies if one.lags() and one.client in clients and one is not body]
         if not laggards:
             return False
         slowest = min(laggards, key=lambda one: one.due)
@@ -83,11 +78,14 @@ class BodyBudget:
     def _gives_way(self, client: str) -> bool:
         of_client = [one for one in reversed(self.bodies) if one.client == client]
         for body in sorted(of_client, key=attrgetter("whole")):
-            if body.end_waiting is None:
+            if body.end_waiting is not None:
+                if not body.end_waiting():  # its answer has begun
+                    continue
+            elif body.answered:  # without an admission, or by an error before it
+                continue
+            else:
                 body.refuse(gave_way())
                 self._gave_way("bodies")  # Admission counts those that it has let in
-            elif not body.end_waiting():  # its answer has begun
-                continue
             body.keep(0)
             return True
         return False
@@ -109,10 +107,12 @@ class RequestBody:
         self._slack = budget.config.receive_seconds
         self._ends = budget.clock.now + budget.config.body_seconds
         self._waiting: asyncio.Task[Any] | None = None  # that a refusal ends
+        self._cancelled = False  # it did
         self._n = 0  # bytes that came
         self.due = budget.clock.now + self._slack  # when it is too late, if nothing more comes
         self.held = 0  # bytes that the budget counts
         self.pinned = 0  # of these, what cannot give way
+        self.answered = False  # an answer is being written
         self.client = ""  # who asks, once that is known; "": nobody shares
         self.end_waiting: Callable[[], bool] | None = None  # see HeldBody
         self.overhead = 0  # bytes that came since somebody waits for more of it, and brought none
@@ -149,11 +149,14 @@ class RequestBody:
         """Raises its refusal, also one that comes while the running task waits in the block."""
         if self.refusal is not None:
             raise self.refusal
-        before, self._waiting = self._waiting, asyncio.current_task()
+        task = asyncio.current_task()
+        assert task is not None
+        before, self._waiting = self._waiting, task
         try:
             yield
         except asyncio.CancelledError:
-            if self.refusal is None:
+            # Two may cancel it: from 3.11 on a task counts them.
+            if not self._cancelled or (hasattr(task, "uncancel") and task.uncancel() > 0):
                 raise
         finally:
             self._waiting = before
@@ -166,22 +169,31 @@ class RequestBody:
         if kept < self.held:
             self._budget.holdings.give(self.client, self.held - kept)
             self.held = kept
-            if self._budget.most - self._budget.holdings.total >= FALL:
-                self._budget.most = self._budget.holdings.total
-                self._budget.fell()
         if kept < self.pinned:
             self._budget.pinned.give(self.client, self.pinned - kept)
             self.pinned = kept
         if not kept:
             self._budget.bodies.pop(self, None)
+        if self._budget.most - self._budget.holdings.total >= FALL:
+            self._budget.most = self._budget.holdings.total
+            self._budget.fell()
 
     def hold(self, nbytes: int) -> bool:
-        """What was fetched for it counts as it does, until it ends. False: there is no room for that now."""
+        """What was fetched for it counts as it does. False: there is no room for so many bytes now."""
         return self._budget.take(self, nbytes)
 
-    def pin(self) -> bool:
-        """What is held of it stays until its answer ends. False: its client has too much of that."""
-        return self._budget.pin(self)
+    def pin(self, nbytes: int) -> bool:
+        """So much of it stays until its answer ends, and cannot give way once that has begun.
+
+        False: of one client at most as much is pinned as is left then for all others, and of all seven eighths.
+        """
+        pinned, more = self._budget.pinned, nbytes - self.pinned
+        most = pinned.capacity - (more + pinned[self.client] if self.client else 0)
+        if more > 0 and pinned.total + more > most:
+            return False
+        pinned.take(self.client, more)
+        self.pinned = nbytes
+        return True
 
     def took(self, nbytes: int) -> None:
         """Bytes came, of the body or of what surrounds it."""
@@ -205,5 +217,6 @@ class RequestBody:
         """What reads the body gets the refusal instead of more of it, or of the rest of the block in which it waits."""
         self.refusal = refusal
         if self._waiting is not None:
+            self._cancelled = True
             self._waiting.cancel()
         self._on_end()

@@ -222,7 +222,7 @@ class AnswerSender:
         messages = [message]
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if message["type"] == "http.response.start":
-            self.begun, guard.begun, context.status = True, True, message["status"]
+            self.begun, guard.begun, self.body.answered, context.status = True, True, True, message["status"]
             shown = (context.client_request_id or context.id).encode("ascii")
             ids = [(name, shown) for name in self.id_names]
             more = [] if self.place is None else self.place.headers

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -106,6 +107,42 @@ def test_a_fault_and_an_end_in_the_middle_pass_the_turn_on(clock: Callable[[], f
             await ended
         assert list(await asyncio.gather(waiting, last)) == ["a", "c"]
         assert await scene.read("b", 2) == "b"
+
+    asyncio.run(scenario())
+
+
+def test_a_turn_that_is_cancelled_is_charged_and_keeps_the_thread() -> None:
+    """Its slice goes on in the thread: the client that cancels is not given more for it than others."""
+    goes, ends = threading.Event(), threading.Event()
+
+    def slow() -> Steps[str]:
+        goes.set()
+        assert ends.wait(60)
+        yield
+        return "slow"
+
+    async def scenario() -> None:
+        took = iter([0.0, 5.0, *[6.0 + i for i in range(100)]])
+        bodies = LargeBodies(lambda: next(took))
+        cancelled = asyncio.create_task(bodies.read("a", 1, slow(), stays))
+        await asyncio.to_thread(goes.wait, 60)
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        order: list[str] = []
+
+        def steps(name: str) -> Steps[str]:
+            order.append(name)
+            yield
+            return name
+
+        waiting = [asyncio.create_task(bodies.read(name, 1, steps(name), stays)) for name in ("a", "b")]
+        await asyncio.sleep(0)
+        assert not order and not cancelled.done()
+        ends.set()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        await asyncio.gather(*waiting)
+        assert order == ["b", "a"]
 
     asyncio.run(scenario())
 

@@ -71,7 +71,7 @@ def test_a_newcomer_takes_the_place_of_the_youngest_that_waits_of_whoever_has_mo
         for i in range(3):
             await crowd.come(f"some{i}", "some")
         assert crowd.admission.full
-        crowd.places["most4"].begun = True
+        crowd.places["most4"].context.begun = True
         await crowd.come("new", "newcomer")
         assert await crowd.how("most3") == "gave_way" and crowd.gave_way == ["places"]
         assert not any(crowd.tasks[name].done() for name in ("most0", "most4", "some0", "new"))
@@ -86,7 +86,7 @@ def test_all_prompts_of_a_body_give_way_together_and_none_of_one_that_has_begun(
         bodies = [RequestContext(client="greedy") for _ in range(2)]
         for i in range(6):
             await crowd.come(f"greedy{i}", "greedy", bodies[i // 3])
-        crowd.places["greedy4"].begun = True
+        crowd.places["greedy4"].context.begun = True
         await crowd.come("new", "newcomer")
         assert [await crowd.how(f"greedy{i}") for i in range(3)] == ["gave_way"] * 3
         assert not crowd.tasks["greedy3"].done() and crowd.admission.n_active == 4
@@ -99,7 +99,7 @@ def test_where_all_answers_have_begun_an_eighth_more_comes_in() -> None:
     async def scenario() -> None:
         crowd = Crowd(8)
         for i in range(8):
-            (await crowd.come(f"greedy{i}", "greedy")).begun = True
+            (await crowd.come(f"greedy{i}", "greedy")).context.begun = True
         await crowd.come("new", "newcomer")
         with pytest.raises(Refusal) as caught:
             await crowd.come("late", "another")
@@ -228,7 +228,7 @@ def test_nobody_gives_memory_to_one_who_wants_more_than_its_share() -> None:
         await crowd.come("greedy", "greedy", leases=90)
         new = await crowd.come("new", "newcomer")
         assert not await crowd.admission.memory_given_way(new, 60) and not crowd.gave_way
-        crowd.places["greedy"].begun = True
+        crowd.places["greedy"].context.begun = True
         assert not await crowd.admission.memory_given_way(new, 40), "its answer has begun"
         await crowd.end()
 
@@ -245,7 +245,7 @@ def test_a_body_is_ended_for_its_bytes_with_all_its_prompts_and_not_once_it_has_
             context = RequestContext(client="greedy", body=body)
             await crowd.come(f"{name}0", "greedy", context)
             await crowd.come(f"{name}1", "greedy", context)
-        crowd.places["young1"].begun = True
+        crowd.places["young1"].context.begun = True
         assert body_of(budget, "newcomer").hold(300)
         assert [await crowd.how(f"old{i}") for i in range(2)] == ["gave_way"] * 2
         assert crowd.gave_way == ["bodies"] * 2 and budget.held == 700
@@ -261,6 +261,49 @@ def test_one_that_gave_way_before_its_admission_is_not_admitted() -> None:
         body.refuse(gave_way())
         with pytest.raises(Refusal):
             await crowd.come("late", "greedy", RequestContext(client="greedy", body=body))
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_a_body_does_not_give_way_once_one_of_its_prompts_was_answered() -> None:
+    """Its token came, and it ended: what is left of the body is still no more than the rest of an answer."""
+
+    async def scenario() -> None:
+        crowd, budget = Crowd(4), bodies(inflight=1000)
+        body = body_of(budget, "greedy")
+        body.whole = True
+        assert body.hold(900)
+        context = RequestContext(client="greedy", body=body)
+        for i in range(4):
+            await crowd.come(f"greedy{i}", "greedy", context)
+        context.begun = True
+        crowd.tasks["greedy0"].cancel()
+        await until(lambda: crowd.admission.n_active == 3)
+        await crowd.come("new0", "newcomer")
+        with pytest.raises(Refusal):
+            await crowd.come("new1", "newcomer")
+        assert not body_of(budget, "newcomer").hold(200)
+        assert not any(crowd.tasks[f"greedy{i}"].done() for i in range(1, 4)) and not crowd.gave_way
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_a_body_that_gives_way_already_is_not_passed_over() -> None:
+    """For its place, in the same step: its bytes go with it, and no other body of its client ends."""
+
+    async def scenario() -> None:
+        crowd, budget = Crowd(2), bodies(inflight=1000)
+        held = {name: body_of(budget, "greedy") for name in ("old", "young")}
+        for name, body in held.items():
+            body.whole = True
+            assert body.hold(450)
+            await crowd.come(name, "greedy", RequestContext(client="greedy", body=body))
+        with crowd.admission.enter(RequestContext(client="newcomer")):
+            assert body_of(budget, "newcomer").hold(300)
+            assert await crowd.how("young") == "gave_way" and not crowd.tasks["old"].done()
+            assert crowd.gave_way == ["places"] and budget.held == 750
         await crowd.end()
 
     play(scenario)

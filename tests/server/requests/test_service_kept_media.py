@@ -4,14 +4,18 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+import pytest
+
 from model.engine.messages import Abort, Generate, MediaKept
 from server.request_context import RequestContext
 from server.requests.request import CacheSalts, ChatRequest
+from server.requests.segments import RequestResources
 from tests.server.doubles import EmitDouble, Scene, chat_of, prepared, until, value_of
 from tests.server.http.exchanges import bodies, body_of
 from tests.server.scenario import A, B, Play, fails, generating, leased, request, start, told_to_prepare
 from tests.tables import each_of
-from tokenization.chat.parts import Chat, Media, Turn
+from tokenization.chat.parts import Chat, Fetched, Media, Turn
 from tokenization.messages import Cancel, Leases, Measured, Prepare, PrepareFailed
 
 CAT, DOG = b"c" * 32, b"d" * 32
@@ -220,21 +224,21 @@ def test_whose_salt_it_is() -> None:
     assert all_one.of(asked("k", "\ud800")), "half a character is a salt, too"
 
 
-@each_of(("grounding", "kept"), [("none", 195), ("boxes", 195), ("drawn", 1200)])
+@each_of(("grounding", "kept"), [("none", 495), ("boxes", 495), ("drawn", 200_500)])
 def test_media_are_let_go_of_when_the_answer_begins_and_no_sooner(play: Play, grounding: Any, kept: int) -> None:
     """A request whose embeddings are gone is prepared out of them once more. A preempted one needs them no more."""
 
     async def scenario(scene: Scene) -> None:
         scene.service.card = replace(scene.service.card, supports_grounding=True)
         body = body_of(bodies(), "c")
-        assert body.hold(1200)
-        picture = Media(kind="image", source="data:" + "A" * 1000, param="inputs[0]")
+        assert body.hold(200_500)
+        picture = Media(kind="image", source="data:" + "A" * 200_000, param="inputs[0]")
         chat = Chat(turns=(Turn(role="user", parts=(picture,), plain=False),))
         context = RequestContext(client="c", body=body)
         task, _ = start(scene, replace(request(), chat=chat, context=context, grounding=grounding))
         await leased(scene, replace(request(), chat=chat))
         await generating(scene, media=1)
-        assert body.held == 1200 and len(str(picture.source)) == 1005
+        assert body.held == 200_500 and len(str(picture.source)) == 200_005
         scene.say("chat-1", A)
         await until(lambda: context.generation_tokens)
         assert (body.held, bool(picture.source)) == (kept, grounding == "drawn")
@@ -247,10 +251,57 @@ def test_media_are_let_go_of_when_the_answer_begins_and_no_sooner(play: Play, gr
 def test_pictures_to_draw_on_take_half_of_the_room_of_bodies(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         scene.service.card = replace(scene.service.card, supports_grounding=True)
-        body = body_of(bodies(inflight=1000), "c")
-        assert body.hold(501)
+        body = body_of(bodies(), "c")
+        assert body.hold(600_000)
         context = RequestContext(client="c", body=body)
         task, _ = start(scene, replace(request("image"), context=context, grounding="drawn"))
         await fails(task, "overloaded", "bodies_full")
+
+    play(scenario)
+
+
+def test_media_beside_one_by_url_are_let_go_of_too(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both the request as it was asked and the one whose media were fetched hold them."""
+
+    async def scenario(scene: Scene) -> None:
+        data = "data:" + "A" * 200_000
+        asked = [Media(kind="image", source=data, param="inputs[0]")]
+        asked += [Media(kind="image", source="http://a.test/", param="inputs[1]")]
+        found = [msgspec.structs.replace(asked[0]), msgspec.structs.replace(asked[1], source=Fetched(data=b"f" * 1000))]
+
+        def request_of(media: list[Media]) -> ChatRequest:
+            return replace(request(), chat=Chat(turns=(Turn(role="user", parts=tuple(media), plain=False),)))
+
+        async def fetched(self: RequestResources, request: ChatRequest, timings: object = None) -> ChatRequest:
+            assert request.context.body is not None and request.context.body.hold(1000)
+            return replace(request, chat=request_of(found).chat)
+
+        monkeypatch.setattr(RequestResources, "with_media", fetched)
+        body = body_of(bodies(), "c")
+        assert body.hold(200_500)
+        context = RequestContext(client="c", body=body)
+        task, _ = start(scene, replace(request_of(asked), context=context))
+        await leased(scene, request_of(found), (100, 100))
+        await generating(scene, media=2)
+        assert body.held == 201_500
+        scene.say("chat-1", A)
+        await until(lambda: context.generation_tokens)
+        assert body.held == 495 and not any(medium.source for medium in (*asked, *found))
+        scene.say("chat-1", B, finish="stop")
+        await task
+
+    play(scenario)
+
+
+def test_a_long_text_of_a_begun_answer_is_pinned(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        budget = bodies()
+        held = body_of(budget, "c")
+        assert held.hold(400_000) and held.pin(400_000)
+        body = body_of(budget, "c")
+        assert body.hold(131_073)
+        task, _ = start(scene, replace(request(), context=RequestContext(client="c", body=body)))
+        await fails(task, "overloaded", "bodies_full")
+        held.keep(0)
 
     play(scenario)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from model.engine.scheduling.fair_shares import FairQueue, Holdings
+from model.engine.scheduling.fair_shares import FairQueue
 from tests.tables import each_of
 
 VIDEO, PICTURE = 2.0, 0.05
@@ -194,20 +194,3 @@ def test_a_client_that_left_begins_anew_with_its_smallest_job() -> None:
     shares.join(other)  # somebody is there all the time
     assert shares.next(lambda job: True) is other
     assert begun() == begun() == ["short", "long"]
-
-
-def test_clients_beyond_their_share_make_room_for_one_within_its_own() -> None:
-    held, gone = Holdings[str](10), list[str]()
-    held.take("most", 6)
-    held.take("some", 4)
-
-    def gives_way(client: str) -> bool:
-        if held[client] <= 4:
-            return False
-        gone.append(client)
-        held.give(client, 1)
-        return True
-
-    assert held.make_room("new", 2, gives_way) and gone == ["most"] * 2
-    assert not held.make_room("new", 4, gives_way) and len(gone) == 2, "more than a third is no share"
-    assert not held.make_room("new", 3, gives_way) and held.total == 8, "nothing that is held can go"
