@@ -214,11 +214,11 @@ def _build(values: dict[str, Any], traces: TraceConfig) -> ServeConfig:
 
 def _check_fetching(fetch: FetchConfig, http: HttpConfig) -> None:
     """Raise SettingsError for settings of media by URL that contradict each other, or that nothing would look at."""
-    # One client's fetched bytes leave as much room as they take (BodyBudget).
+    # What is drawn on in the end leaves as much room as it takes (RequestBody.pin).
     if fetch.domains and http.client_share == "fair" and 2 * fetch.max_bytes > http.max_inflight_bytes:
         raise SettingsError(
             f"--max-inflight-mib: {http.max_inflight_bytes >> 20} MiB are less than twice the {fetch.max_bytes >> 20} "
-            "MiB of --max-fetched-mib, so that such a request would never find room"
+            "MiB of --max-fetched-mib, so that such a request with draw_boxes would never find room"
         )
     given = {"network": fetch.networks, "ca": fetch.ca, "proxy": fetch.proxy}
     for name, value in given.items():

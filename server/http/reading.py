@@ -80,7 +80,7 @@ class BodyReader:
     ) -> tuple[R, int]:
         """What `read` makes of the whole body, and how many bytes of memory that holds.
 
-        left: whether its client has; what waits in line then is not read on. client: among whom the thread is shared.
+        left: whether its client has; what waits for its turn then is not read on. client: has its share of the thread.
         json: else nothing in it is counted. Raises what `read` raises, Refusal for a body that holds too much, and
         ClientDisconnect.
         """

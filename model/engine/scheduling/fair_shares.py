@@ -2,9 +2,9 @@
 
 One rule for places, workers, shared memory and the engine, each of which keeps its own books here, without clock or
 I/O. Of what is used up (seconds of a worker, tokens of the model) whoever was given least goes next: ServiceClocks, and
-FairQueue for a line of jobs. Of what is held (places, bytes, seats, blocks) a client's share is the whole divided by
-the clients that are there: one that is alone may have everything, and whoever has more than its share gives way to one
-that stays within its own: Holdings.
+FairQueue for a line of jobs. Of what is held (places, bytes of memory and of bodies, seats, blocks) a client's share is
+the whole divided by the clients that are there: one that is alone may have everything, and whoever has more than its
+share gives way to one that stays within its own: Holdings.
 """
 
 from collections.abc import Callable, Hashable, Sequence

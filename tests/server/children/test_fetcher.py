@@ -31,7 +31,7 @@ def play(scenario: Callable[[Fetcher], Coroutine[Any, Any, None]], *, wait: floa
         await asyncio.wait_for(scenario(fetcher), 20)
         if fetcher.child is not None and fetcher.child.alive:
             kill_in(fetcher)
-        assert not fetcher._running and not fetcher.n_waiting and not fetcher._places.total, "nobody keeps a turn"
+        assert not fetcher._running and not fetcher.n_waiting and not fetcher._places.total, "all turns are given back"
 
     asyncio.run(whole())
 
