@@ -3,11 +3,13 @@
     python -m benchmarks.structured [--rows qwen.tiktoken] [--speed demo|mid] [--batch 1 16] [--rounds 7]
 
 --rows: over Qwen-VL's vocabulary of 151,936. --speed: the demo model, or one of 240 million parameters; the same
-requests with a schema and without, in turn, by processor time of this process and by the clock.
+requests with a schema and without, in turn, by processor time of the engine and by the clock.
 """
 
 import argparse
+import itertools
 import json
+import shutil
 import statistics
 import tempfile
 import time
@@ -25,6 +27,7 @@ from model.families.qwen_vl.vocabulary import QwenVLTokenizer, read_ranks
 from model.registry import family_of
 from tests.model.engine.engine_harness import engine_at
 from tests.parity.harness import load_ours
+from tests.tiny.qwen_vl import write_qwen_vl
 from tokenization.chat.grammar import CompiledGrammar, Grammar
 from tokenization.placeholders import text_only
 from tokenization.structured.compile import compiled
@@ -49,45 +52,41 @@ LONG = {"type": "array", "items": {"type": "string"}, "minItems": 400}  # no ans
 
 
 def rows(vocabulary: Path, rounds: int) -> None:
-    """Microseconds of a row: the library's call, and all that the engine does for it."""
-    tokenizer = QwenVLTokenizer(read_ranks(vocabulary))
-    began = time.perf_counter()
-    forms = Forms(tokenizer, VOCAB, 1)
-    print(f"vocabulary loaded in {time.perf_counter() - began:.2f} s")
-    calls, beside = list[float](), list[float]()
+    """Microseconds of a row, which waits for its process each time: with the library's call, and without."""
+    made = GrammarVocabulary(QwenVLTokenizer(read_ranks(vocabulary)), VOCAB)
     random = np.random.default_rng(0)
-    out = np.empty((1, forms.vocabulary.words), np.int32)
-    for schema in SCHEMAS:
-        grammar = form_of(schema, forms.vocabulary)
-        for _ in range(rounds):
-            form = forms.start(grammar, (VOCAB - 1,))
-            raw = np.empty((1, VOCAB // 32 + 1), np.int32)
+    out = np.empty((1, made.words), np.int32)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_qwen_vl(Path(folder) / "tiny", ["a"])
+        shutil.copy(vocabulary, path / "qwen.tiktoken")
+        began = time.perf_counter()
+        forms, starts, waits, calls = Forms(path, VOCAB, 60.0, 1 << 30), list[float](), list[float](), list[float]()
+        for schema, _ in itertools.product(SCHEMAS, range(rounds)):
+            form = forms.hold(form_of(schema, made), (VOCAB - 1,))
+            starting = time.perf_counter()
+            form.begin()
+            forms.fill([form], out)
+            starts.append((time.perf_counter() - starting) * 1e6)
             for _ in range(60):
-                began = time.perf_counter()
-                form.matcher.unsafe_compute_mask_ptr(raw.ctypes.data, raw.nbytes)
-                called = time.perf_counter()
-                forms.fill([form], out)  # the library keeps what it has just computed
-                filled = time.perf_counter()
-                form.matcher.unsafe_compute_mask_ptr(raw.ctypes.data, raw.nbytes)
-                again = time.perf_counter()
-                left = np.flatnonzero(np.unpackbits(out.view(np.uint8), bitorder="little")[:VOCAB])
-                token = int(random.choice(left))
-                consuming = time.perf_counter()
-                form.add(token)
-                added = time.perf_counter() - consuming
-                calls.append((called - began) * 1e6)
-                beside.append((filled - called - (again - filled) + added) * 1e6)
+                token = int(random.choice(np.flatnonzero(np.unpackbits(out.view(np.uint8), bitorder="little")[:VOCAB])))
                 if token == VOCAB - 1:
                     break
-    print(f"the library's call: median {statistics.median(calls):.1f} us, p99 {np.percentile(calls, 99):.0f} us")
-    print(
-        f"beside it: median {statistics.median(beside):.1f} us, p99 {np.percentile(beside, 99):.0f} us, of {len(calls)}"
-    )
+                asking = time.perf_counter()
+                form.add(token)
+                forms.fill([form], out)
+                waits.append((time.perf_counter() - asking) * 1e6)
+                calls.append(form.expected * 1e6)
+            form.end()
+        print(f"the first mask, with the vocabulary: {starts[0] / 1e6:.2f} s of {time.perf_counter() - began:.2f} s")
+    for what, found in (("further first masks", starts[1:]), ("a row", waits), ("its process's processor", calls)):
+        print(
+            f"{what}: median {statistics.median(found):.1f} us, p99 {np.percentile(found, 99):.0f} us, n {len(found)}"
+        )
 
 
 def form_of(schema: dict[str, Any], vocabulary: GrammarVocabulary) -> CompiledGrammar:
     grammar = Grammar(kind="json_schema", source=json.dumps(schema), param="")
-    return CompiledGrammar(source=compiled(grammar, vocabulary))
+    return compiled(grammar, vocabulary)
 
 
 def speed(path: Path, batches: list[int], rounds: int, tokens: int) -> None:
@@ -98,9 +97,9 @@ def speed(path: Path, batches: list[int], rounds: int, tokens: int) -> None:
     grammar = form_of(LONG, GrammarVocabulary(tokenizer, model.vocab_size))
     with tempfile.TemporaryDirectory() as root:
         engine = engine_at(
-            model, Path(root), seqs=max(batches), tokens=256, kv_tokens=max(batches) * 512, tokenizer=tokenizer
-        )
-        engine.forms()  # loads the vocabulary
+            model, Path(root), seqs=max(batches), tokens=256, kv_tokens=max(batches) * 512, checkpoint=path,
+            form_step_ms=50,
+        )  # fmt: skip
         for batch in batches:
             taken: dict[bool, list[tuple[float, float, int]]] = {False: [], True: []}
             for i in range(2 * rounds + 2):

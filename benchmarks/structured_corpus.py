@@ -221,7 +221,7 @@ class Corpus:
             return
         begin = perf_counter()
         try:
-            form = compiled(Grammar(kind="json_schema", source=text, param=""), self._vocabulary)
+            form = compiled(Grammar(kind="json_schema", source=text, param=""), self._vocabulary).source
         except ChatError as error:
             found.refused[f"compiler: {error.message[:60]}"] += 1
             return

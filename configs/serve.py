@@ -240,6 +240,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         "host memory for encoder outputs: of unfinished requests, and what these leave of it for those that stay",
         1, 1 << 24, "MiB", name="embedding_mib",
     )] = 1 * GIB
+    forms_bytes: Annotated[int, Setting(
+        "what the forms of running answers (schemas, regexes, grammars, tools) may hold; one that is beyond its "
+        "client's share waits", 16, 1 << 24, "MiB", name="forms_mib",
+    )] = 1 * GIB
+    form_step_ms: Annotated[int, Setting(
+        "how long a step waits for the masks of answers in a form; a row whose mask is not ready then waits a step",
+        1, 60_000, "milliseconds",
+    )] = 50
     encoder_cache: Annotated[Literal["on", "off"], Setting(
         "on: encoder outputs stay after their request, and the same medium is not decoded or encoded again"
     )] = "on"

@@ -85,6 +85,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                 [
                     ("--max-model-len", f"{card.max_model_len} tokens, prompt and answer"),
                     ("--max-seqs", f"{config.engine.max_seqs} requests in the engine"),
+                    ("--forms-mib", size(config.engine.forms_bytes) + " of the forms that running answers are held to"),
                     ("--encoder-cache", _kept(config)),
                     ("--prefix-cache", _PREFIX_CACHE[config.engine.prefix_cache]),
                     ("--max-requests", f"{config.http.max_requests} unfinished requests; the next one is a 429"),

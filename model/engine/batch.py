@@ -84,8 +84,9 @@ class Batch:
         self.host_sampling: SamplingArrays[np.ndarray] = sampling_arrays(self._packing.host)
         self.payload = self._packing.payload  # the packed bytes as they are sent; another process fills its own
         self.build_seconds = 0.0
-        # Fills int32 [n_masked, words] on the host, while the forward pass runs; None: another process does.
-        self.write_masks: Callable[[np.ndarray], None] | None = None
+        # Fills int32 [n_masked, words] on the host, while the forward pass runs, and says which rows are late: what
+        # is sampled for them is no token. None: another process does.
+        self.write_masks: Callable[[np.ndarray], list[int]] | None = None
 
     def forward_payload(self) -> list[memoryview]:
         """The beginnings of `payload` that hold what the forward pass reads; what is sampled from it lies behind."""

@@ -1,8 +1,7 @@
 """The engine without its process: requests in, steps, messages out."""
 
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,10 +28,9 @@ from model.engine.scheduler import Scheduler
 from model.engine.scheduling.step_budget import Limits, max_encoder_tokens, step_tokens
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
-from tokenization.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from model.engine.sampling.forms import AnswerForm, Forms
+    from model.engine.sampling.forms import Forms
 
 
 class Engine:
@@ -40,11 +38,11 @@ class Engine:
 
     def __init__(
         self, *, model: MultimodalLM, config: EngineConfig, root: Path, size: CacheSize,
-        tokenizer: Callable[[], Tokenizer] | None = None, link: RankLink | None = None,
+        checkpoint: Path | None = None, link: RankLink | None = None,
     ) -> None:  # fmt: skip
         """`root` holds the segments. The cache is made here, of `size`. link: to other ranks, which compute with it.
 
-        tokenizer: of the forms that answers are held to; None: none is.
+        checkpoint: whose tokenizer the forms of answers are over; None: no answer is held to one.
         """
         self._config = config
         self.size = size
@@ -75,9 +73,8 @@ class Engine:
             encoders=model.encoders,
             variant=model.rope.variant,
         )
-        self._tokenizer = tokenizer
-        self._forms: Forms | None = None
-        self._loading_forms = threading.Lock()
+        self._checkpoint = checkpoint
+        self._forms: Forms | None = None  # from the first of them on
         self.progress: Progress | None = None
 
     @property
@@ -106,16 +103,13 @@ class Engine:
             prefix_hits=scheduler.prefixes.hits,
         )
 
-    def submit(self, generate: Generate, form: "AnswerForm | None" = None) -> Finished | None:
-        """Queue a request, or return the Finished of one that cannot be served.
-
-        form: of its grammar, where that is compiled already.
-        """
+    def submit(self, generate: Generate) -> Finished | None:
+        """Queue a request, or return the Finished of one that cannot be served."""
         try:
             sequence = checked_sequence(generate, self._bounds)
             if generate.grammar is not None:
                 ends = generate.sampling.stop_token_ids
-                sequence.history.hold(form or self.forms().start(generate.grammar, ends, generate.salt))
+                sequence.history.hold(self._opened_forms().hold(generate.grammar, ends, generate.client, generate.salt))
         except RequestError as error:
             return _failed(generate.request_id, error)
         refusal = self._scheduler.refuse(sequence)
@@ -127,17 +121,6 @@ class Engine:
             return _failed(generate.request_id, RequestError(str(error)))
         return None
 
-    def forms(self) -> "Forms":
-        """Loaded by the first call, which takes a second: any thread may make it. Raises RequestError."""
-        with self._loading_forms:
-            if self._forms is None:
-                from model.engine.sampling.forms import Forms  # what only answers in a form need
-
-                if self._tokenizer is None:
-                    raise RequestError("this engine holds no answer to a form")
-                self._forms = Forms(self._tokenizer(), self._bounds.vocab_size, self._config.threads or 1)
-            return self._forms
-
     def abort(self, request_id: str, index: int | None = None) -> Finished | None:
         """Forget a request, or one of its answers, in any state, known or not; None while other answers go on."""
         self._scheduler.remove(request_id, index)
@@ -147,11 +130,17 @@ class Engine:
         """Run one step; [] when idle. An error that belongs to no single request is raised and ends the engine."""
         if self.idle:
             return []
+        if self._forms is not None:
+            self._forms.hear()
         plan = self._scheduler.plan()
         if not plan.chunks:
-            if not plan.lacking:
+            if self._forms is not None and self._scheduler.waits_for_masks:
+                self._forms.wait()
+            elif not plan.lacking:
                 raise BlockError("requests are waiting and none of them can run")
             return self._of_media(plan, self._let_go(plan))
+        if self._forms is not None:
+            self._forms.turn()
         started = time.monotonic()
         self.progress = progress = progress_of(plan, started)
         sequences = [self._scheduler[chunk.key] for chunk in plan.chunks]
@@ -159,6 +148,8 @@ class Engine:
         outcome = self._runner.run(plan, self._batches.build(plan, self._scheduler))
         errors = self._errors(outcome) if outcome.failed or outcome.lost else {}
         events = self._scheduler.commit(plan, outcome)
+        if self._forms is not None:  # the next masks are made while this step is told
+            self._forms.turn()
         self.progress = None
         step = StepDone(
             tokens=tuple(events), stats=self.stats, seconds=dict(outcome.seconds), n_tokens=progress.tokens,
@@ -186,6 +177,18 @@ class Engine:
         self._scheduler.check_integrity()
         if self._runner.embeddings.keys() != self._scheduler.embeddings.keys():
             raise BlockError("the embeddings that there are are not those of the books")
+
+    def _opened_forms(self) -> "Forms":
+        """Raises RequestError."""
+        if self._forms is None:
+            from model.engine.sampling.forms import Forms  # what only answers in a form need
+
+            if self._checkpoint is None:
+                raise RequestError("this engine holds no answer to a form")
+            self._forms = Forms(
+                self._checkpoint, self._bounds.vocab_size, self._config.form_step_ms / 1000, self._config.forms_bytes
+            )
+        return self._forms
 
     def _errors(self, outcome: Outcome) -> dict[str, RequestError]:
         """Errors of requests that cannot go on: a medium failed, or the request's own rules leave no token."""

@@ -17,7 +17,6 @@ from model.engine.messages import (
     Abort,
     EnginePulse,
     EngineReady,
-    Finished,
     FromEngine,
     Generate,
     RankReady,
@@ -26,13 +25,11 @@ from model.engine.messages import (
     StepDone,
     ToEngine,
 )
-from model.engine.plan import RequestError
 from model.engine.profile import memory_rows
 from model.engine.ranks.follower import Follower
 from model.engine.ranks.link import RankLink, ended_with, open_link
 from model.engine.ranks.part import OnRead, load_part
 from model.engine.runner import Runner
-from model.engine.scheduling.form_jobs import FormJobs, FormReady
 from model.staging.streams import open_streams
 from model.thread_fit import Team, ThreadFit, fit_at_start
 from shm import Channel, ChannelClosed, ChannelError, Pulse
@@ -41,9 +38,8 @@ from tokenization.messages import Prepared
 _log = logging.getLogger("pixelferry")
 _WARM_UP = "warm-up"  # no server gives this id
 FIT_STEPS = 9
-_ANY_PIXELS = 1 << 24  # of a processor whose tokenizer alone is used
 
-Inbox = queue.SimpleQueue[ToEngine | FormReady | ChannelClosed | ChannelError]
+Inbox = queue.SimpleQueue[ToEngine | ChannelClosed | ChannelError]
 
 
 def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse, on_read: OnRead) -> None:
@@ -93,7 +89,7 @@ def load(
     with out_of_memory(model.device, "the KV cache", "--kv-cache-share or --kv-cache-mib"):
         engine = Engine(
             model=model, config=config, root=Path(start.shm_root), size=size,
-            tokenizer=lambda: part.family.processor(part.checkpoint, _ANY_PIXELS).tokenizer, link=link,
+            checkpoint=part.checkpoint.path, link=link,
         )  # fmt: skip
     further()
     warm_up(engine)
@@ -161,14 +157,13 @@ def warm_up(engine: Engine, n_tokens: int = 2) -> list[float]:
 
 def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None], fit: ThreadFit | None = None) -> NoReturn:
     """Take messages, run a step, send its messages, for ever. When idle: let go, check the books and wait."""
-    compiling = FormJobs(engine.forms, inbox.put)
     while True:
         if engine.idle:
             engine.free_ended()
             engine.check_integrity()
-            _take(inbox.get(), engine, send, compiling)
+            _take(inbox.get(), engine, send)
         while not inbox.empty():  # this thread alone takes from it
-            _take(inbox.get(), engine, send, compiling)
+            _take(inbox.get(), engine, send)
         started = time.perf_counter()
         messages = engine.step()
         if fit is not None and _only_decoded(messages):
@@ -181,20 +176,10 @@ def _only_decoded(messages: Sequence[FromEngine]) -> bool:
     return any(isinstance(message, StepDone) and message.n_tokens == len(message.tokens) for message in messages)
 
 
-def _take(
-    message: ToEngine | FormReady | ChannelClosed | ChannelError, engine: Engine, send: Callable[[object], None],
-    compiling: FormJobs,
-) -> None:  # fmt: skip
+def _take(message: ToEngine | ChannelClosed | ChannelError, engine: Engine, send: Callable[[object], None]) -> None:
     if isinstance(message, Generate):
-        if message.grammar is not None:
-            return compiling.begin(message)
         answer = engine.submit(message)
-    elif isinstance(message, FormReady):
-        if not compiling.end(message.generate.request_id, message.generate):
-            return None
-        answer = _not_compiled(message) if message.error else engine.submit(message.generate, message.form)
     elif isinstance(message, Abort):
-        compiling.end(message.request_id)
         answer = engine.abort(message.request_id, message.index)
     elif isinstance(message, Exception):
         raise message
@@ -202,14 +187,6 @@ def _take(
         raise ValueError(f"{type(message).__name__} is a first message, and came a second time")
     if answer is not None:
         send(answer)
-
-
-def _not_compiled(message: FormReady) -> Finished:
-    if isinstance(error := message.error, RequestError):
-        return Finished(request_id=message.generate.request_id, reason="failed", message=error.message, code=error.code)
-    _log.error("%s: its form could not be compiled", message.generate.request_id, exc_info=message.error)
-    why = "the form of the answer could not be compiled"
-    return Finished(request_id=message.generate.request_id, reason="failed", message=why, code="internal")
 
 
 def _read(channel: Channel[ToEngine], inbox: Inbox) -> None:

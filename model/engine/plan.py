@@ -91,6 +91,7 @@ class Outcome:
     """What a step gave."""
 
     tokens: Mapping[Key, tuple[Token, ...]]  # of each answer that was sampled; none where the logits gave none
+    late: frozenset[Key] = frozenset()  # of those that were sampled, whose mask was not there: they have no token
     spoiled: tuple[Key, ...] = ()  # of those without a token: whose logits were not finite
     scores: Mapping[str, tuple[Token, ...]] = field(default_factory=dict)  # request -> what its prompt's tokens got
     read: tuple[ItemKey, ...] = ()  # media whose segment was read to its end

@@ -49,6 +49,7 @@ class Launched:
     encoded: Encoded
     dropped: tuple[StoreKey, ...]
     sampled: Tensor | None  # as `sample` gives it
+    late: Collection[int]  # its rows whose masks were not there
     scores: list[list[Tensor]]  # as `score` gives them, by prompt
     seconds: Mapping[str, float]
 
@@ -131,13 +132,14 @@ class Runner:
         failed = {item.stored for item in plan.encodes if item.key in encoded.failed}
         header, asked = batch.header, batch.header.sampling
         sampled = packing = None
+        late: list[int] = []
         if asked.n_masked and self._leads:
             packing = self._mask_packer.open([Field("int32", (asked.n_masked, -(-self._model.vocab_size // 32)))])
         try:
             logits, scores = self._forward(batch, arrays, failed)
             forwarded = time.perf_counter()
             if header.n_samples and self._leads:
-                masks = None if packing is None else self._send_masks(packing, batch)
+                masks = None if packing is None else self._send_masks(packing, batch, late)
                 sampled = sample(logits, asked, sampling, self._banned, masks, behind=self._streams.behind)
                 self._sampled = sampled
             stage = "prefill" if len(header.q_lens) < sum(header.q_lens) else "decode"
@@ -148,8 +150,9 @@ class Runner:
                 seconds["graph_update"] = self._graphs.update(header.kv_lens)
         seconds[stage] += seconds.get("graph_update", 0.0)
         return Launched(
-            plan=plan, batch=batch, encoded=encoded, dropped=dropped, sampled=sampled, scores=scores, seconds=seconds
-        )
+            plan=plan, batch=batch, encoded=encoded, dropped=dropped, sampled=sampled, late=late, scores=scores,
+            seconds=seconds,
+        )  # fmt: skip
 
     def collect(self, step: Launched) -> Outcome:
         """Wait for a step, and read back all that is wanted of it."""
@@ -158,12 +161,14 @@ class Runner:
         found = self._results.fetch(*parts, *([] if step.sampled is None else [step.sampled]))
         header, failed = step.batch.header, {request_id for request_id, _ in step.encoded.failed}
         tokens: dict[Key, tuple[Token, ...]] = {}
+        late: frozenset[Key] = frozenset()
         spoiled: list[Key] = []
         if step.sampled is not None:
             keys = [key for chunk in step.plan.chunks for key in chunk.sampled_keys]
+            late = frozenset([keys[row] for row in step.late])
             sampled = found.pop()
             for key, row, token in zip(keys, sampled, tokens_of(sampled, header.sampling), strict=True):
-                if key[0] not in failed:
+                if key[0] not in failed and key not in late:
                     tokens[key] = () if token is None else (token,)
                     if token is None and row[0] == NOT_FINITE:
                         spoiled.append(key)
@@ -182,7 +187,7 @@ class Runner:
         if self._streams.behind:
             seconds["host"] = seconds[stage] + seconds["sample"] - self._results.waited
         return Outcome(
-            tokens=tokens, spoiled=tuple(spoiled), scores=scores, read=tuple(step.encoded.read),
+            tokens=tokens, late=late, spoiled=tuple(spoiled), scores=scores, read=tuple(step.encoded.read),
             filled=tuple(step.encoded.filled), failed=step.encoded.failed, dropped=step.dropped, seconds=seconds,
         )  # fmt: skip
 
@@ -220,14 +225,15 @@ class Runner:
         for nbytes in (sampling_bytes(rows, self._model.vocab_size), _SMALL_BLOCK):
             torch.empty(nbytes, dtype=torch.uint8, device=self._model.device)
 
-    def _send_masks(self, packing: Packing, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _send_masks(self, packing: Packing, batch: Batch, late: list[int]) -> tuple[Tensor, Tensor]:
         """What rows that are held to a form may draw, as apply_rules takes it, by a copy of its own.
 
+        late: gets the rows whose masks are not there.
         The device computes the forward pass meanwhile.
         """
         (host,) = packing.host
         assert host is not None and batch.write_masks is not None
-        batch.write_masks(host)
+        late += batch.write_masks(host)
         (masks,) = packing.send()
         assert masks is not None
         return masks, self._bits

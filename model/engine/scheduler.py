@@ -1,13 +1,13 @@
 """Continuous batching as bookkeeping: who runs in the next step, with which blocks. Knows no tensors and no clock."""
 
 from bisect import insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 
 from model.engine.block_keys import PrefixCache
 from model.engine.encoder_cache import EncoderCache
 from model.engine.kv_blocks import BlockAllocator, BlockError
-from model.engine.messages import TokenEvent
+from model.engine.messages import Token, TokenEvent
 from model.engine.plan import Chunk, Outcome, Plan
 from model.engine.scheduling.client_line import ClientLine
 from model.engine.scheduling.giving_way import Scarce, StepAdmission, victim_of_growth
@@ -69,6 +69,11 @@ class Scheduler:
     def n_waiting(self) -> int:
         return len(self._line)
 
+    @property
+    def waits_for_masks(self) -> bool:
+        """Whether a sequence that runs has no part of a step before its mask is there."""
+        return any(sequence.late for sequence in self._running)
+
     def refuse(self, sequence: Sequence) -> str | None:
         """Why `sequence` could never run here, or None."""
         if self.allocator.blocks_for(sequence.limit) > self.allocator.n_blocks:
@@ -106,7 +111,10 @@ class Scheduler:
         admission: StepAdmission | None = None
         running: dict[int, list[Sequence]] = {client: [] for client in turns}
         for sequence in self._running:
-            running[sequence.client].append(sequence)
+            if sequence.late:
+                sequence.late = not sequence.history.ready
+            if not sequence.late:
+                running[sequence.client].append(sequence)
         for client in turns:
             complete = step.deal(running[client])
             if self._line.head(client) is not None:
@@ -141,23 +149,32 @@ class Scheduler:
                 new = chunk.stop - max(sequence.n_charged, chunk.start)
                 given[sequence.client] = given.get(sequence.client, 0) + new
                 sequence.n_charged = chunk.stop
-            sequence.n_computed, sequence.n_scored = chunk.stop, max(sequence.n_scored, chunk.scored[1])
+            # A row that is drawn from before all masks are there is computed again.
+            late = bool(outcome.late) and not outcome.late.isdisjoint(chunk.sampled_keys)
+            sequence.n_computed, sequence.n_scored = chunk.stop - late, max(sequence.n_scored, chunk.scored[1])
             if chunk.start < sequence.n_prompt:
                 self.prefixes.keep(sequence, chunk.start)
             for key in chunk.sampled_keys:
                 if chunk.followers:  # the prompt was computed once, for all of them
                     sequence = self._sequences[key]
-                    sequence.n_computed, sequence.n_charged = chunk.stop, max(sequence.n_charged, chunk.stop)
+                    sequence.n_computed, sequence.n_charged = chunk.stop - late, max(sequence.n_charged, chunk.stop)
                     sequence.status = Status.RUNNING
-                for token in outcome.tokens[key]:
-                    finish = sequence.append(token.id)
-                    events.append(TokenEvent(request_id=key[0], token=token, finish=finish, index=key[1]))
-                    if finish is not None:
-                        ended.append(sequence)
-                        break
+                sequence.late = late
+                events += [] if late else self._append(sequence, outcome.tokens[key], ended)
         self._line.charge(given)
         for sequence in ended:
             self._forget(sequence)
+        return events
+
+    def _append(self, sequence: Sequence, tokens: Iterable[Token], ended: list[Sequence]) -> list[TokenEvent]:
+        """What its answer got; one that ends with it is put to `ended`."""
+        events: list[TokenEvent] = []
+        for token in tokens:
+            finish = sequence.append(token.id)
+            events.append(TokenEvent(request_id=sequence.request_id, token=token, finish=finish, index=sequence.index))
+            if finish is not None:
+                ended.append(sequence)
+                break
         return events
 
     def check_integrity(self) -> None:
@@ -261,6 +278,8 @@ class Scheduler:
         self.preemptions += 1
 
     def _give_back(self, sequence: Sequence) -> None:
+        if sequence.history.form is not None:
+            sequence.history.form.end()
         # Of what was generated all at once: until it has ended, its client cannot go on with it.
         self.prefixes.keep(sequence, sequence.n_prompt)
         self.allocator.free(sequence.block_table)
@@ -273,6 +292,9 @@ class Scheduler:
         sequence.seat = Seat(self._rows.pop())
         sequence.n_computed = len(shared) * self.allocator.block_size
         sequence.status = Status.RUNNING
+        if sequence.history.form is not None:
+            sequence.history.form.begin()
+        sequence.late = False
         sequence.n_waited = 0
         sequence.n_admitted = sequence.n_tokens
         insort(self._running, sequence, key=attrgetter("arrived"))

@@ -26,3 +26,4 @@ class CompiledGrammar(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str  # llguidance's serialised form
     marks: tuple[int, ...] = ()  # as of Grammar
+    accepts_nothing: bool = False  # an answer without a token fits

@@ -46,7 +46,7 @@ LOOK_SECONDS = 0.1  # how often the one that waits looks whether its request has
 class _Told(msgspec.Struct, frozen=True):
     """What the compiling process says: the form, or why there is none."""
 
-    source: str = ""
+    form: CompiledGrammar | None = None
     refusal: str = ""
     code: str = CODE
 
@@ -61,9 +61,9 @@ def compile_grammar(
     if len(grammar.source) > MAX_SOURCE:
         raise _refused(grammar, f"it has {len(grammar.source)} characters, more than {MAX_SOURCE}")
     told = _in_child(grammar, vocabulary, blanks, check)
-    if told.refusal:
+    if told.form is None:
         raise _refused(grammar, told.refusal, told.code)
-    return CompiledGrammar(source=told.source, marks=grammar.marks)
+    return told.form
 
 
 def _refused(grammar: Grammar, why: str, code: str = CODE) -> ChatError:
@@ -132,7 +132,7 @@ def _child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, write: 
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (bound if hard < 0 else min(bound, hard), hard))
         try:
-            told = _Told(source=compiled(grammar, vocabulary, blanks))
+            told = _Told(form=compiled(grammar, vocabulary, blanks))
         except ChatError as error:
             told = _Told(refusal=error.message)
         except RecursionError:
@@ -145,26 +145,23 @@ def _child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, write: 
         os._exit(code)
 
 
-def compiled(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int = 0) -> str:
+def compiled(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int = 0) -> CompiledGrammar:
     """llguidance's form, compiled and tried: its first mask, and what the steps of some answers cost.
 
     Raises ChatError, which names no field.
     """
+    schema: dict[str, Any] | None = None
     if grammar.kind in ("json_object", "json_schema"):
         schema = {"type": "object"} if grammar.kind == "json_object" else _schema(grammar)
         source = _nested({"json_schema": {**schema, OPTIONS: BLANKS}}, blanks)
-        matcher = _matcher(source, vocabulary)
-        if (why := _fault(matcher)) is not None:
-            raise ChatError(f"{why}{_place(schema, why, vocabulary)}")
-        _try_answers(matcher, vocabulary, FEW_ANSWERS, FEW_ANSWER_TOKENS)
-        return source
-    source = _nested({"lark_grammar": _lark(grammar)}, blanks)
+    else:
+        source = _nested({"lark_grammar": _lark(grammar)}, blanks)
     matcher = _matcher(source, vocabulary)
     if (why := _fault(matcher)) is not None:
-        raise ChatError(why)
-    of_grammar = grammar.kind in ("lark", "ebnf")
-    _try_answers(matcher, vocabulary, *((ANSWERS, ANSWER_TOKENS) if of_grammar else (FEW_ANSWERS, FEW_ANSWER_TOKENS)))
-    return source
+        raise ChatError(why + ("" if schema is None else _place(schema, why, vocabulary)))
+    few = grammar.kind not in ("lark", "ebnf")
+    _try_answers(matcher, vocabulary, *((FEW_ANSWERS, FEW_ANSWER_TOKENS) if few else (ANSWERS, ANSWER_TOKENS)))
+    return CompiledGrammar(source=source, marks=grammar.marks, accepts_nothing=bool(matcher.is_accepting()))
 
 
 def _nested(form: dict[str, Any], blanks: int) -> str:

@@ -1,142 +1,502 @@
-"""Grammars of answers in the engine: compiled beside the steps, with a matcher for each answer and masks for a step."""
+"""Forms of answers in the engine: a process for each client's fills their masks, and a step waits for these so long.
+
+A step's masks cost what its forms do, and a form may be an attack. So a mask that is not ready keeps its row waiting a
+step, and not the step; and a form that takes too long over one ends with its process, which is its own client's alone.
+"""
 
 import hashlib
+import logging
+import mmap
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
 import time
+import weakref
+from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
 
+import msgspec
 import numpy as np
-from llguidance import LLExecutor, LLMatcher
 
+from configs.settings import REPO, child_env
 from model.engine.plan import FailureCode, RequestError
+from model.engine.sampling.form_messages import (
+    ENDED,
+    MESSAGE_BYTES,
+    MOST_BEGUN,
+    NO_CHILD,
+    NONE,
+    NUMBER,
+    FormAsk,
+    FormSaid,
+    FormStart,
+    mask_words,
+)
 from model.engine.sampling.logits_processors import BITS
+from model.engine.scheduling.fair_shares import Holdings, ServiceClocks
 from tokenization.chat.grammar import CompiledGrammar
-from tokenization.structured.vocabulary import LIMITS, STEP_SECONDS, Effort, GrammarVocabulary
-from tokenization.text.tokenizer import Tokenizer
 
-MOST_THREADS = 4  # that fill the masks of one step
 CODE: FailureCode = "structured_output"
 MAX_REMEMBERED = 1024  # forms whose steps were too expensive
-_TOO_EXPENSIVE = f"a step of it takes more than {STEP_SECONDS * 1000:.0f} ms"
-_MEASURED_STEPS = 32  # in which masks are filled one by one, after some that were late together
+_TOO_EXPENSIVE = "a step of it takes too much processor time"
+_START_SECONDS = 0.01  # that a form is expected to take to its first mask, and each token of it that was drawn already
+_REPLAY_SECONDS = 0.0001
+_LEAST_BYTES = 1 << 20  # that one which gave way is thought to have held
+_ROOM_SHARE = 8  # of all that forms may hold, an eighth is free beside that before it begins again
+_ENVIRONMENT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 
-
-class Forms:
-    """Made by the first grammar, with all that it takes. Threads may compile while steps go on."""
-
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, threads: int) -> None:
-        """vocab_size: rows of the logits; threads: that compute."""
-        self.vocabulary = GrammarVocabulary(tokenizer, vocab_size)
-        self._threads = max(1, min(threads, MOST_THREADS))
-        self._executor = LLExecutor(self._threads)
-        self._raw = np.empty((0, 0), np.int32)  # masks with the bit of the end
-        self._n_measured = 0  # steps to come in which each mask is measured by itself
-        self._expensive: OrderedDict[bytes, None] = OrderedDict()  # digests
-
-    def start(self, grammar: CompiledGrammar, ends: tuple[int, ...], salt: bytes = b"") -> "AnswerForm":
-        """Compiles it. ends: ids that end the answer; salt: of those who may learn from each other's forms.
-
-        Raises RequestError for a grammar that cannot be compiled, or whose steps were too expensive before.
-
-        Nothing of it is kept: copies of a matcher share the states of its lexer, and so what one request's answers use
-        up of them would end another's.
-        """
-        digest = hashlib.sha256(salt + grammar.source.encode()).digest()
-        if digest in self._expensive:
-            raise _not_held(_TOO_EXPENSIVE)
-        matcher = LLMatcher(self.vocabulary.compiled, grammar.source, log_level=0, limits=LIMITS)
-        if matcher.is_error():
-            raise _not_held(_said(matcher))
-        ends = tuple(token for token in ends if 0 <= token < self.vocabulary.vocab_size)
-        return AnswerForm(self, matcher, self.vocabulary.mask(grammar.marks), ends, digest)
-
-    def fill(self, forms: Sequence["AnswerForm"], out: np.ndarray) -> None:
-        """The masks of these forms, int32 [n, words]; bit i of a row is id i. An empty one cannot go on."""
-        if len(self._raw) < len(forms):
-            self._raw = np.empty((2 * len(forms), self.vocabulary.vocab_size // 32 + 1), np.int32)
-        raw = self._raw[: len(forms)]
-        if len(forms) == 1 or self._threads == 1 or self._n_measured:
-            self._n_measured = max(0, self._n_measured - 1)
-            for i, form in enumerate(forms):
-                form.write_mask(raw.ctypes.data + i * raw.strides[0], raw.strides[0])
-        else:
-            begun = time.perf_counter()
-            pairs = [(form.matcher, i) for i, form in enumerate(forms) if not form.effort.too_much]
-            self._executor.unsafe_compute_mask_ptr(pairs, raw.ctypes.data, raw.strides[0], len(raw))
-            if time.perf_counter() - begun > STEP_SECONDS:  # whose it was is seen when they are looked at one by one
-                self._n_measured = _MEASURED_STEPS
-        words, end = self.vocabulary.words, self.vocabulary.end
-        for i, form in enumerate(forms):
-            row = out[i]
-            np.bitwise_and(raw[i, :words], form.drawable, out=row)
-            if form.effort.too_much or form.matcher.is_error():
-                row[:] = 0
-            elif raw.item(i, end >> 5) >> (end & 31) & 1:
-                for token in form.ends:
-                    row[token >> 5] |= BITS[token & 31]
-
-    def remember(self, digest: bytes) -> None:
-        """A form that was ended for its time is not begun again."""
-        self._expensive[digest] = None
-        if len(self._expensive) > MAX_REMEMBERED:
-            self._expensive.popitem(last=False)
+_log = logging.getLogger("pixelferry")
 
 
 class AnswerForm:
-    """Where one answer stands in its grammar. It goes on through preemptions, as the answer's tokens do."""
+    """Where one answer stands in its grammar. A process knows it while its sequence runs: `begin`, `end`."""
 
     def __init__(
-        self, forms: Forms, matcher: LLMatcher, drawable: np.ndarray, ends: tuple[int, ...], digest: bytes
+        self, forms: "Forms", grammar: CompiledGrammar, ends: tuple[int, ...], client: int, digest: bytes
     ) -> None:
-        """drawable: int32 [words], a bit for each id that is text, or a mark; ends: ids that end the answer."""
-        self.forms, self.matcher, self.drawable, self.ends, self._digest = forms, matcher, drawable, ends, digest
-        self.effort = Effort()
+        """ends: ids that end the answer."""
+        self.forms, self.grammar, self.ends, self.client, self.digest = forms, grammar, ends, client, digest
+        self.taken = array("i")  # tokens of the answer, without its end
+        self.error: RequestError | None = None  # why it cannot go on
+        self.filled = False  # its mask is that of its next token
+        self.mask = np.zeros(0, np.int32)  # int32 [mask_words], which the process fills
+        self.process: _Process | None = None
+        self.slot = NONE  # in the process
+        self.n_sent = 0  # of `taken`, what the process was sent
+        self.waits = False  # until the process is asked for the next mask
+        self.asked = False  # it has not answered yet
+        self.expected = 0.0  # processor seconds that its next step is expected to take
+        self.needed = 0  # bytes that it held before it gave way
 
     @property
     def accepts_nothing(self) -> bool:
-        """Whether an answer may end where this one stands; before its first token: whether an empty one fits."""
-        return bool(self.matcher.is_accepting())
+        """Whether an answer without a token fits."""
+        return self.grammar.accepts_nothing
+
+    @property
+    def ready(self) -> bool:
+        """Whether its next token can be drawn, or it is known that none can."""
+        return self.filled or self.error is not None
 
     def fresh(self) -> "AnswerForm":
         """The same for another answer to this prompt, that has no token yet."""
-        return AnswerForm(self.forms, self.matcher.deep_copy(), self.drawable, self.ends, self._digest)
+        return AnswerForm(self.forms, self.grammar, self.ends, self.client, self.digest)
+
+    def begin(self) -> None:
+        """Its sequence runs."""
+        self.forms.begin(self)
+
+    def end(self) -> None:
+        """Its sequence runs no more. One that was preempted replays its tokens when it runs again."""
+        self.forms.end(self)
 
     def add(self, token: int) -> None:
-        """What the matcher does not take, or takes too long over, leaves the next mask empty."""
-        if token not in self.ends and not self.effort.too_much:
-            begun = time.thread_time()
-            self.matcher.consume_token(token)
-            self.effort.add(time.thread_time() - begun)
+        """What the form does not take leaves the next mask empty."""
+        if token not in self.ends:
+            self.taken.append(token)
+            self.filled = False
+            self.forms.ask(self)
 
-    def write_mask(self, address: int, nbytes: int) -> None:
-        """The matcher's mask, with the bit of the end; nothing where its steps were too expensive."""
-        if not self.effort.too_much:
-            begun = time.thread_time()
-            self.matcher.unsafe_compute_mask_ptr(address, nbytes)
-            self.effort.add(time.thread_time() - begun)
+    def write_mask(self, out: np.ndarray) -> None:
+        """int32 [words]: bit i is id i."""
+        out[:] = self.mask[: len(out)]
+        end = self.forms.vocab_size
+        if self.mask.item(end >> 5) >> (end & 31) & 1:
+            if end >> 5 < len(out):
+                out[end >> 5] &= ~BITS[end & 31]
+            for token in self.ends:
+                out[token >> 5] |= BITS[token & 31]
 
     def refusal(self, excluded: Collection[int], allowed: Collection[int]) -> RequestError | None:
         """Why the answer got no token, if its form and its request's rules are why.
 
         excluded: ids that those rules or the model take away; allowed: all that they leave, where that is not all.
         """
-        if self.effort.too_much:
-            self.forms.remember(self._digest)
-            return _not_held(_TOO_EXPENSIVE)
-        mask = np.empty((1, self.forms.vocabulary.words), np.int32)
-        self.forms.fill([self], mask)
-        if self.matcher.is_error():
-            return RequestError(f"the form of the answer could not be held on: {_said(self.matcher)}", CODE)
-        left = {i for i, bit in enumerate(np.unpackbits(mask.view(np.uint8), bitorder="little").tolist()) if bit}
-        left -= set(excluded)
+        if self.error is not None:
+            return self.error
+        mask = np.empty(-(-self.forms.vocab_size // 32), np.int32)
+        self.write_mask(mask)
+        left = set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()) - set(excluded)
         if left and (not allowed or left & set(allowed)):
             return None
         return RequestError("the form of the answer and the request's other rules leave no token", CODE)
 
 
+class _Process:
+    """The engine's end of one client's process."""
+
+    def __init__(self, client: int, number: int, link: socket.socket, at: np.ndarray) -> None:
+        """at: int32 [1]: the slot of the form that it is at."""
+        self.client, self.number, self.link, self.at = client, number, link, at
+        self.descriptor = link.fileno()
+        self.forms: dict[int, AnswerForm] = {}  # by slot, in the order in which they began here
+        self.n_slots = 0
+        self.ended: list[int] = []  # slots, which it has not been told yet
+        self.nbytes = 0  # that it holds
+        self.given: tuple[AnswerForm, int] | None = None  # what gave way since it spoke, and what it held before
+
+
+class Forms:
+    """The forms of all answers that run. Masks are asked for client by client; one thread calls everything."""
+
+    def __init__(self, checkpoint: Path, vocab_size: int, step_seconds: float, nbytes: int) -> None:
+        """vocab_size: rows of the logits; nbytes: that all forms may hold together.
+
+        step_seconds: what a step waits for masks, and the processor time of all that are asked for at once.
+        """
+        self.vocab_size = vocab_size
+        self._checkpoint, self._step_seconds = checkpoint, step_seconds
+        self._held: Holdings[int] = Holdings(nbytes)  # by client
+        self._clocks: ServiceClocks[int] = ServiceClocks()  # processor seconds
+        self._forker: _Forker | None = None
+        self._poll = select.poll()
+        self._live: dict[AnswerForm, None] = {}  # those of sequences that run
+        self._n_processes = 0
+        self._processes: dict[int, _Process] = {}  # by client
+        self._by_number: dict[int, _Process] = {}
+        self._by_link: dict[int, _Process] = {}  # by descriptor: those that have not closed their end
+        self._waiting: list[AnswerForm] = []  # whose next mask nobody was asked for
+        self._asked_seconds = 0.0  # what those that were asked for are expected to take
+        self._expensive: OrderedDict[bytes, None] = OrderedDict()  # digests
+
+    @property
+    def n_running(self) -> int:
+        """Forms whose sequences run."""
+        return len(self._live)
+
+    def hold(self, grammar: CompiledGrammar, ends: tuple[int, ...], client: int = 0, salt: bytes = b"") -> AnswerForm:
+        """ends: ids that end the answer; salt: of those who may learn from each other's forms.
+
+        Raises RequestError for a form whose steps were too expensive before.
+        """
+        digest = hashlib.sha256(salt + grammar.source.encode()).digest()
+        if digest in self._expensive:
+            raise _not_held(_TOO_EXPENSIVE)
+        ends = tuple(token for token in ends if 0 <= token < self.vocab_size)
+        return AnswerForm(self, grammar, ends, client, digest)
+
+    def begin(self, form: AnswerForm) -> None:
+        self._live[form] = None
+        self._clocks.enter(form.client)
+        self.ask(form)
+
+    def end(self, form: AnswerForm) -> None:
+        """Whatever it has, it has no more."""
+        if form not in self._live:
+            return
+        del self._live[form]
+        self._leave(form)
+        if form.waits:
+            form.waits = False
+            self._waiting.remove(form)
+        self._clocks.leave(form.client)
+
+    def ask(self, form: AnswerForm) -> None:
+        """Its next mask is wanted."""
+        if form.error is None and not form.waits:
+            form.waits = True
+            self._waiting.append(form)
+
+    def turn(self) -> None:
+        """Ask for masks, of whoever took least so far first, as many as are expected to take what a step may wait."""
+        if not self._waiting:
+            return
+        seconds = self._asked_seconds
+        if seconds + sum([_expectation(form) for form in self._waiting]) > self._step_seconds:
+            self._waiting.sort(key=lambda form: self._clocks[form.client])
+        asks: dict[_Process, list[AnswerForm]] = {}
+        for form in self._waiting:
+            expected = _expectation(form)
+            if form.error is not None:
+                form.waits = False
+            elif not form.asked and (not seconds or seconds + expected <= self._step_seconds) and self._has_room(form):
+                if (process := form.process or self._process_of(form.client)) is None:
+                    break
+                asks.setdefault(process, []).append(form)
+                seconds += expected
+        for process in self._processes.values():
+            if process.given is not None and process.ended:
+                asks.setdefault(process, [])
+        for process, forms in asks.items():
+            self._send(process, forms)
+        self._waiting = [form for form in self._waiting if form.waits]
+
+    def hear(self, seconds: float = 0.0) -> None:
+        """Take what the processes say; wait for the first of it so long."""
+        for descriptor, _ in self._poll.poll(seconds * 1000):
+            if self._forker is not None and descriptor == self._forker.descriptor:
+                self._hear_forker(self._forker)
+            elif (process := self._by_link.get(descriptor)) is not None:
+                self._hear_process(process)
+
+    def wait(self) -> None:
+        """Where no sequence can go on before its mask: for something to be said, as long as a step may wait."""
+        self.turn()
+        self.hear(self._step_seconds)
+
+    def fill(self, forms: Sequence[AnswerForm], out: np.ndarray) -> list[int]:
+        """The masks of these forms, int32 [n, words]. -> which are late, and empty; an empty one else cannot go on."""
+        until = time.monotonic() + self._step_seconds
+        left = 0.0
+        while True:
+            self.turn()
+            self.hear(left)
+            late = [i for i, form in enumerate(forms) if not form.ready]
+            left = until - time.monotonic()
+            if not late or left <= 0:
+                break
+        for i, form in enumerate(forms):
+            if form.filled and form.error is None:
+                form.write_mask(out[i])
+            else:
+                out[i] = 0
+        return late
+
+    def _has_room(self, form: AnswerForm) -> bool:
+        """Of one that gave way: for what it held then, and so much more that it does not do so again at once."""
+        if form.process is not None or form.needed == 0 or not self._processes:
+            return True
+        process = self._processes.get(form.client)
+        if process is not None and process.given is not None:
+            return False  # it has not said yet what that was
+        return self._held.room(form.needed + self._held.capacity / _ROOM_SHARE)
+
+    def _process_of(self, client: int) -> "_Process | None":
+        """Opened where there is none; None: there is no time for one now."""
+        if (process := self._processes.get(client)) is not None:
+            return process
+        if self._forker is None:
+            self._forker = _Forker(self._checkpoint, self.vocab_size, int(self._held.capacity))
+            self._poll.register(self._forker.descriptor, select.POLLIN)
+        with open(os.memfd_create("pixelferry-form", os.MFD_CLOEXEC), "w+b") as file:
+            file.write(NONE.to_bytes(4, sys.byteorder, signed=True))
+            file.flush()
+            link = self._forker.fork(self._n_processes, file.fileno())
+            if link is None:
+                return None
+            process = _Process(client, self._n_processes, link, np.frombuffer(mmap.mmap(file.fileno(), 4), np.int32))
+        self._n_processes += 1
+        self._processes[client] = self._by_number[process.number] = self._by_link[process.descriptor] = process
+        self._poll.register(link, select.POLLIN)
+        return process
+
+    def _send(self, process: _Process, forms: Sequence[AnswerForm]) -> None:
+        """What does not get through waits on."""
+        stepped = [form for form in forms if form.process is not None]
+        begun = [form for form in forms if form.process is None][:MOST_BEGUN]
+        slots = list(range(process.n_slots, process.n_slots + len(begun)))
+        asked = FormAsk(process.ended, [(form.slot, form.taken[form.n_sent]) for form in stepped], slots)
+        with ExitStack() as stack:
+            files = [stack.enter_context(self._file(form)) for form in begun]
+            try:
+                socket.send_fds(process.link, [msgspec.msgpack.encode(asked)], [file.fileno() for file in files])
+            except OSError:  # it has more than it can take now; or it has ended, and is about to be heard of
+                return
+            for form, slot, file in zip(begun, slots, files, strict=True):
+                mask = mmap.mmap(file.fileno(), 4 * mask_words(self.vocab_size))
+                form.expected, form.n_sent = _expectation(form), len(form.taken)
+                form.mask, form.slot, form.process = np.frombuffer(mask, np.int32), slot, process
+                process.forms[slot] = form
+        process.n_slots += len(begun)
+        process.ended = []
+        for form in stepped:
+            form.n_sent += 1
+        for form in (*stepped, *begun):
+            form.waits, form.asked = False, True
+            self._asked_seconds += form.expected
+            self._clocks.begin(form.client, form.expected)
+
+    def _file(self, form: AnswerForm) -> BinaryIO:
+        start = FormStart(form.grammar.source, form.grammar.marks, form.taken.tobytes())
+        """As form_messages.py has it."""
+        file = open(os.memfd_create("pixelferry-form", os.MFD_CLOEXEC), "w+b")
+        file.write(bytes(4 * mask_words(self.vocab_size)) + msgspec.msgpack.encode(start))
+        file.flush()
+        return file
+
+    def _hear_process(self, process: _Process) -> None:
+        try:
+            message = process.link.recv(MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            message = b""
+        if not message:  # it has ended: its parent says how
+            self._poll.unregister(process.descriptor)
+            del self._by_link[process.descriptor]
+            return
+        said = msgspec.msgpack.decode(message, type=FormSaid)
+        self._held.take(process.client, said.nbytes - process.nbytes)
+        process.nbytes = said.nbytes
+        if process.given is not None and not process.ended:
+            (given, before), process.given = process.given, None
+            given.needed = max(before - said.nbytes, _LEAST_BYTES)
+        # Of forms that have left it nothing is heard.
+        for form, seconds in [(process.forms[slot], n) for slot, n in said.filled if slot in process.forms]:
+            self._answered(form, seconds)
+            form.filled = form.n_sent == len(form.taken)
+            if not form.filled:
+                self.ask(form)
+        for form in [process.forms[slot] for slot in said.expensive if slot in process.forms]:
+            self._remember(form)
+        for form, why in [(process.forms[slot], why) for slot, why in said.failed if slot in process.forms]:
+            self._fail(form, RequestError(f"the form of the answer could not be held on: {why}", CODE))
+        if not self._held.room(0):
+            self._give_way()
+
+    def _hear_forker(self, forker: "_Forker") -> None:
+        ended = forker.ended()
+        for number, code in ended or ():
+            if (process := self._by_number.get(number)) is not None:
+                while process.descriptor in self._by_link:  # what it has said before, and that this is its end
+                    self._hear_process(process)
+                if number in self._by_number:
+                    self._ended(process, code)
+        if ended is None:
+            _log.error("the process of the forms has ended; those of running answers are lost")
+            self._poll.unregister(forker.descriptor)
+            forker.close()
+            self._forker = None
+            for process in tuple(self._by_number.values()):
+                for form in tuple(process.forms.values()):
+                    self._fail(form, RequestError("the form of the answer is lost: its process ended"))
+
+    def _ended(self, process: _Process, code: int) -> None:
+        """The form that it was at is why; its client's others begin again in another one."""
+        form = process.forms.get(process.at.item(0))
+        if code == NO_CHILD:
+            _log.error("the machine has no process for the forms of answers")
+            for one in tuple(process.forms.values()):
+                self._fail(one, RequestError("the form of the answer is lost: the machine has no process for it"))
+        elif form is None:
+            _log.warning("a process of forms has ended with %d: they begin again", code)
+        elif code == -signal.SIGPROF:
+            self._remember(form)
+        elif code == -signal.SIGABRT:
+            self._fail(form, self._too_large())
+        else:
+            _log.error("a process of forms has ended with %d over one of them", code)
+            self._fail(form, RequestError("the form of the answer is lost: its process ended"))
+        for one in tuple(process.forms.values()):
+            self._leave(one)
+            self.ask(one)
+
+    def _answered(self, form: AnswerForm, seconds: float) -> None:
+        if form.asked:
+            form.asked = False
+            self._asked_seconds = max(0.0, self._asked_seconds - form.expected)
+            self._clocks.end(form.client, seconds, form.expected)
+            form.expected = seconds
+
+    def _leave(self, form: AnswerForm) -> None:
+        """Its process, which ends with the last form that it has."""
+        self._answered(form, form.expected)
+        form.filled = False
+        process, form.process = form.process, None
+        if process is None:
+            return
+        del process.forms[form.slot]
+        process.ended.append(form.slot)
+        form.mask, form.slot = np.zeros(0, np.int32), NONE
+        if not process.forms:
+            if self._by_link.pop(process.descriptor, None) is not None:
+                self._poll.unregister(process.descriptor)
+            process.link.close()
+            del self._by_number[process.number], self._processes[process.client]
+            self._held.give(process.client, process.nbytes)
+
+    def _fail(self, form: AnswerForm, error: RequestError) -> None:
+        form.error = error
+        self._leave(form)
+
+    def _remember(self, form: AnswerForm) -> None:
+        """A form that was ended for its time is not begun again."""
+        self._fail(form, _not_held(_TOO_EXPENSIVE))
+        self._expensive[form.digest] = None
+        if len(self._expensive) > MAX_REMEMBERED:
+            self._expensive.popitem(last=False)
+
+    def _give_way(self) -> None:
+        """The newest form of the client that holds most waits until there is room for it. One alone has failed."""
+        while not self._held.room(0):
+            process = max(self._processes.values(), key=lambda one: one.nbytes)
+            newest = list(process.forms.values())[-1]
+            if len(self._processes) == len(process.forms) == 1:
+                self._fail(newest, self._too_large())
+                return
+            newest.needed = process.nbytes
+            if len(process.forms) > 1:  # how much of that it was is known when the process has freed it, and speaks
+                process.given = newest, process.nbytes
+                self._held.give(process.client, process.nbytes)
+                process.nbytes = 0
+            self._leave(newest)
+            self.ask(newest)
+
+    def _too_large(self) -> RequestError:
+        return _not_held(f"it takes more memory than {int(self._held.capacity) >> 20} MiB")
+
+
+class _Forker:
+    """The engine's end of form_process.py."""
+
+    def __init__(self, checkpoint: Path, vocab_size: int, most_bytes: int) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            # It ends when this end is closed, which the death of this process does, too.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "model.engine.sampling.form_process", str(checkpoint), str(vocab_size),
+                 str(most_bytes), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd=REPO, env=child_env(_ENVIRONMENT),
+            )  # fmt: skip
+        self._control.setblocking(False)
+        self.descriptor = self._control.fileno()
+        self.close = weakref.finalize(self, _end, self._control, self._process)
+
+    def fork(self, number: int, at: int) -> socket.socket | None:
+        """The link to a new child; None: there is no time for one now. at: descriptor of the file that it writes to."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._control, [NUMBER.pack(number)], [theirs.fileno(), at])
+            except BlockingIOError:
+                ours.close()
+                return None
+            except OSError:
+                pass  # it has ended, and is about to be heard of
+        ours.setblocking(False)
+        return ours
+
+    def ended(self) -> list[tuple[int, int]] | None:
+        """(number, exit code) of children that have ended; None: it has itself."""
+        found: list[tuple[int, int]] = []
+        while True:
+            try:
+                message = self._control.recv(ENDED.size)
+            except BlockingIOError:
+                return found
+            except ConnectionResetError:
+                return None
+            if not message:
+                return None
+            found.append(ENDED.unpack(message))
+
+
+def _end(control: socket.socket, process: "subprocess.Popen[bytes]") -> None:
+    control.close()
+    process.wait()
+
+
+def _expectation(form: AnswerForm) -> float:
+    """Processor seconds of its next step."""
+    return form.expected if form.process is not None else _START_SECONDS + _REPLAY_SECONDS * len(form.taken)
+
+
 def _not_held(why: str) -> RequestError:
     return RequestError(f"the form of the answer cannot be held: {why}", CODE)
-
-
-def _said(matcher: LLMatcher) -> str:
-    return matcher.get_error().strip().partition("\n")[0][:200] or "it exceeds its limits"

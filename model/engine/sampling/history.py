@@ -135,6 +135,11 @@ class History:
         self.owes = self.thought_end is not None and not form.accepts_nothing
 
     @property
+    def ready(self) -> bool:
+        """Whether its next token could be drawn now, as far as its form goes."""
+        return (form := self.holding) is None or form.ready
+
+    @property
     def holding(self) -> "AnswerForm | None":
         """The form that the next token is held to."""
         return self.form if self.thought_end is None else None

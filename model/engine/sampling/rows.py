@@ -68,9 +68,9 @@ class SamplingRows:
             n_masked=len(self._masked),
         )
 
-    def write_masks(self, out: np.ndarray) -> None:
-        """What each row that is held to a form may draw: int32 [n, words], a bit for each id."""
-        self._forms[0].forms.fill(self._forms, out)
+    def write_masks(self, out: np.ndarray) -> list[int]:
+        """What each row that is held to a form may draw: int32 [n, words], a bit for each id. -> late rows"""
+        return [self._masked[i] for i in self._forms[0].forms.fill(self._forms, out)]
 
     def write(self, host: SamplingArrays[np.ndarray]) -> None:
         """Into the arrays of the metadata's layout."""

@@ -36,7 +36,6 @@ from tokenization.chat.parts import Chat, Media, Text, Turn
 from tokenization.messages import Measured, Prepare, StartWorker
 from tokenization.prepare import prepare
 from tokenization.processor import Processor
-from tokenization.text.tokenizer import Tokenizer
 
 Parts = Sequence[str | Image.Image | Media]
 Alone = Callable[..., list[int]]  # of what is asked, and its sampling
@@ -79,7 +78,7 @@ class EngineHarness:
     """Prepares requests as a worker does, and books what an engine says as the server does."""
 
     def __init__(self, checkpoint: Path, owner: Owner) -> None:
-        self.root = owner.root
+        self.checkpoint, self.root = checkpoint, owner.root
         self.pool = Pool(owner, 64 << 20)
         self.events: dict[str, list[TokenEvent]] = {}
         self.finished: dict[str, Finished] = {}
@@ -165,6 +164,7 @@ class EngineHarness:
         engine.free_ended()
         engine.check_integrity()
         assert all(isinstance(key, bytes) for key in engine._runner.embeddings.keys())
+        assert engine._forms is None or not engine._forms.n_running
         assert engine.stats.kv_blocks_used == 0 and engine.stats.embedding_bytes == 0
         stats = self.pool.stats()
         assert stats.leased_bytes == 0 and stats.path_files == 0
@@ -188,20 +188,23 @@ def engine_at(
     model: MultimodalLM, root: Path, *, max_model_len: int = 1024, kv_tokens: int = 4096, block_size: int = 16,
     tokens: int = 64, encoder_tokens: int | None = None, seqs: int = 8, embedding_bytes: int = 1 << 20,
     graphs: bool = False, keeps: bool = True, prefix_cache: Literal["on", "off"] = "on",
-    tokenizer: Tokenizer | None = None, link: RankLink | None = None,
-    encoder_parallel: Literal["data", "replicated"] = "data",
+    checkpoint: Path | None = None, link: RankLink | None = None,
+    encoder_parallel: Literal["data", "replicated"] = "data", form_step_ms: int = 60_000, forms_bytes: int = 1 << 30,
 ) -> Engine:  # fmt: skip
-    """An engine over `model` with a cache of `kv_tokens` tokens."""
+    """An engine over `model` with a cache of `kv_tokens` tokens.
+
+    No mask is late by itself: a step waits for them as long as it takes.
+    """
     config = EngineConfig(
         max_seqs=seqs, max_batched_tokens=tokens, block_size=block_size, embedding_bytes=embedding_bytes,
         graphs=graphs, max_encoder_tokens=encoder_tokens, encoder_cache="on" if keeps else "off",
-        prefix_cache=prefix_cache, encoder_parallel=encoder_parallel,
+        prefix_cache=prefix_cache, encoder_parallel=encoder_parallel, form_step_ms=form_step_ms,
+        forms_bytes=forms_bytes,
         kv_cache_bytes=kv_tokens * model.kv.bytes_per_token(model.dtype.itemsize),
     )  # fmt: skip
     reserved = reserved_for_graphs(config, model.device)
     size = cache_size(model.kv, model.dtype.itemsize, config, max_model_len, reserved=reserved)
-    load = None if tokenizer is None else lambda: tokenizer
-    return Engine(model=model, config=config, root=root, size=size, tokenizer=load, link=link)
+    return Engine(model=model, config=config, root=root, size=size, checkpoint=checkpoint, link=link)
 
 
 def with_prepared(generate: Generate, **fields: Any) -> Generate:

@@ -32,10 +32,10 @@ class Held:
         self.harness.between_entries()
 
     def form(self, kind: Any, source: str) -> CompiledGrammar:
-        return CompiledGrammar(source=compiled(Grammar(kind=kind, source=source, param="x"), self._vocabulary))
+        return compiled(Grammar(kind=kind, source=source, param="x"), self._vocabulary)
 
     def engine(self, **settings: Any) -> Engine:
-        return engine_at(self.model, self.harness.root, tokenizer=self.tokenizer, **settings)
+        return engine_at(self.model, self.harness.root, checkpoint=self.harness.checkpoint, **settings)
 
     def asked(self, name: str, grammar: CompiledGrammar | None, parts: Parts = TEXT, **changes: Any) -> Generate:
         sampling = msgspec.structs.replace(DRAWN, stop_token_ids=(self.end,), **changes)

@@ -1,7 +1,6 @@
 """The process main, run in a thread over a real channel: ready, answers, pulse, and what ends it."""
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,14 +27,12 @@ from model.engine.messages import (
     StepDone,
     ToEngine,
 )
-from model.engine.plan import Progress, RequestError
-from model.engine.scheduling.form_jobs import FormJobs
+from model.engine.plan import Progress
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from shm import Channel, ChannelClosed, ChannelError, Loading, Pulse, channel_pair
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, picture, with_prepared
 from tests.tables import each_of
-from tokenization.chat.grammar import CompiledGrammar
 from tokenization.placeholders import text_only
 
 pytestmark = pytest.mark.network
@@ -212,67 +209,6 @@ def test_books_that_do_not_add_up_end_an_idle_engine(
     monkeypatch.setattr(Engine, "check_integrity", wrong)
     with pytest.raises(BlockError):
         loop.serve(engine, loop.Inbox(), lambda message: None)
-
-
-def test_a_form_that_nobody_waits_for_is_not_compiled(model: MultimodalLM, harness: EngineHarness) -> None:
-    """While one compiles, those behind it leave: the thread is free for others at once. A panic ends its request."""
-    engine, inbox = engine_at(model, harness.root), loop.Inbox()
-    begun, goes_on, compiled = threading.Event(), threading.Event(), list[str]()
-
-    class Panic(BaseException):
-        """As pyo3's, which is no Exception."""
-
-    class Slow:
-        def start(self, grammar: CompiledGrammar, ends: tuple[int, ...], salt: bytes) -> None:
-            compiled.append(grammar.source)
-            begun.set()
-            assert goes_on.wait(20)
-            raise Panic
-
-    engine.forms = Slow  # type: ignore[method-assign, assignment]
-    sent: list[object] = []
-    compiling = FormJobs(engine.forms, inbox.put)
-    for name in ("first", "left", "last"):
-        generate = msgspec.structs.replace(harness.prepare(name, ["one"]), grammar=CompiledGrammar(source=name))
-        loop._take(generate, engine, sent.append, compiling)
-    assert begun.wait(20)
-    loop._take(Abort(request_id="left"), engine, sent.append, compiling)
-    goes_on.set()
-    sent.clear()
-    for _ in range(2):
-        loop._take(inbox.get(timeout=20), engine, sent.append, compiling)
-    assert compiled == ["first", "last"]
-    assert [(one.request_id, one.code) for one in sent if isinstance(one, Finished)] == [
-        ("first", "internal"), ("last", "internal"),
-    ]  # fmt: skip
-
-
-def test_a_clients_many_forms_do_not_keep_anothers_waiting(model: MultimodalLM, harness: EngineHarness) -> None:
-    engine, inbox = engine_at(model, harness.root), loop.Inbox()
-    begun, goes_on, compiled = threading.Event(), threading.Event(), list[str]()
-
-    class Slow:
-        def start(self, grammar: CompiledGrammar, ends: tuple[int, ...], salt: bytes) -> None:
-            compiled.append(grammar.source)
-            begun.set()
-            assert goes_on.wait(20)
-            until = time.thread_time() + 0.01  # more than was expected: the client pays for it
-            while time.thread_time() < until:
-                pass
-            raise RequestError("no")
-
-    engine.forms = Slow  # type: ignore[method-assign, assignment]
-    compiling = FormJobs(engine.forms, inbox.put)
-    for name, client in (*((f"many-{i}", 1) for i in range(6)), ("other-0", 2), ("other-1", 2)):
-        grammar = CompiledGrammar(source=name)
-        asked = msgspec.structs.replace(harness.prepare(name, ["one"]), grammar=grammar, client=client)
-        loop._take(asked, engine, lambda said: None, compiling)
-    assert begun.wait(20)
-    goes_on.set()
-    for _ in range(8):
-        loop._take(inbox.get(timeout=20), engine, lambda said: None, compiling)
-    assert {"other-0", "other-1"} <= set(compiled[:4]), compiled
-    assert [name for name in compiled if name.startswith("many")] == [f"many-{i}" for i in range(6)]
 
 
 def test_a_pulse_tells_the_age_of_the_step(model: MultimodalLM, tmp_path: Path) -> None:

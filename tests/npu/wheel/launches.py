@@ -149,8 +149,7 @@ def _decode(
 @contextmanager
 def _engine(model: MultimodalLM, path: Path, root: Path) -> Iterator[tuple[EngineHarness, Engine]]:
     with engine_harness_at(path, root / "shm") as harness:
-        tokenizer = harness.processor.tokenizer
-        yield harness, engine_at(model, harness.root, block_size=BLOCK, tokens=512, tokenizer=tokenizer)
+        yield harness, engine_at(model, harness.root, block_size=BLOCK, tokens=512, checkpoint=path)
 
 
 if __name__ == "__main__":

@@ -150,9 +150,8 @@ def test_nothing_is_allocated_between_a_replay_and_its_update(
     path = write_qwen2_vl(tmp_path / "tiny", vocab=152_064)
     samplings = {"a": TOP_P, "b": msgspec.structs.replace(TOP_P, top_k=0), "c": RULES}
     with engine_harness_at(path, tmp_path / "shm") as harness:
-        tokenizer = harness.processor.tokenizer
         model = load_on(path, npu, torch.bfloat16)
-        engine = engine_at(model, harness.root, block_size=BLOCK, tokens=512, graphs=True, tokenizer=tokenizer)
+        engine = engine_at(model, harness.root, block_size=BLOCK, tokens=512, graphs=True, checkpoint=path)
         engine.capture_graphs()
         monkeypatch.setattr(DecodeGraphs, "replay", replayed)
         monkeypatch.setattr(DecodeGraphs, "update", updated)

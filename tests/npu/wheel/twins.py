@@ -70,8 +70,7 @@ def run_on(
     aborts, starts = aborts or {}, starts or {}
     with engine_harness_at(path, root) as harness, pytest.MonkeyPatch.context() as patch:
         record(said, patch)
-        tokenizer = harness.processor.tokenizer
-        engine = engine_at(model, root, block_size=BLOCK, graphs=graphs, tokenizer=tokenizer, **limits)
+        engine = engine_at(model, root, block_size=BLOCK, graphs=graphs, checkpoint=path, **limits)
         engine.capture_graphs()
         due = {name: starts.get(name, step) for step, name in enumerate(requests)}
         for step in range(1 + max([*due.values(), *aborts.values()])):

@@ -71,7 +71,7 @@ def test_a_text_is_taken_only_where_it_is_valid(
     tokenizer: BPETokenizer, schema: Any, valid: list[str], invalid: list[str]
 ) -> None:
     vocabulary = GrammarVocabulary(tokenizer, tokenizer.vocab_size)
-    form = compiled(Grammar(kind="json_schema", source=json.dumps(schema), param=""), vocabulary)
+    form = compiled(Grammar(kind="json_schema", source=json.dumps(schema), param=""), vocabulary).source
 
     def takes(text: str) -> bool:
         matcher = LLMatcher(vocabulary.compiled, form, log_level=0, limits=LIMITS)
@@ -85,7 +85,7 @@ def test_a_text_is_taken_only_where_it_is_valid(
 def test_strict_holds_all_properties_and_no_others(tokenizer: BPETokenizer) -> None:
     vocabulary = GrammarVocabulary(tokenizer, tokenizer.vocab_size)
     source = json.dumps({**OPEN, "properties": {"a": WHOLE, "b": {"type": "null"}}})
-    form = compiled(Grammar(kind="json_schema", source=source, param="", strict=True), vocabulary)
+    form = compiled(Grammar(kind="json_schema", source=source, param="", strict=True), vocabulary).source
     taken = []
     for text in ('{"a": 1, "b": null}', '{"a": 1}', '{"a": 1, "b": null, "c": 1}', "{}"):
         matcher = LLMatcher(vocabulary.compiled, form, log_level=0, limits=LIMITS)

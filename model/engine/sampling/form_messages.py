@@ -1,0 +1,48 @@
+"""What passes between the engine and the processes of its forms: forms.py at one end, form_process.py at the other.
+
+To the process that forks goes a number, with two descriptors: one end of a link to its new child, and a file in memory,
+one int32, in which the child says which form it is at, or NONE. The link takes FormAsk, with the files of the forms
+that begin, and gives FormSaid. The file of a form begins with its mask, int32 [mask_words]: bit i is id i, and bit
+vocab_size says that the answer may end. Behind that stands FormStart.
+"""
+
+import struct
+
+import msgspec
+
+NUMBER = struct.Struct("<q")  # of a child
+ENDED = struct.Struct("<qi")  # from the process that forks: the number, and the exit code of the child
+NO_CHILD = 1 << 16  # in place of that code: the machine had no process
+NONE = -1  # in place of a slot
+MOST_BEGUN = 16  # forms that begin with one message: so many descriptors
+MESSAGE_BYTES = 1 << 17
+
+
+class FormStart(msgspec.Struct, frozen=True, array_like=True):
+    """A form, and where in it the answer stands."""
+
+    source: str  # as of CompiledGrammar
+    marks: tuple[int, ...]  # ids that no text is, and that it may allow all the same
+    tokens: bytes  # int32: those of the answer that were drawn already
+
+
+class FormAsk(msgspec.Struct, frozen=True, array_like=True):
+    """What a child is to do, in this order. A slot is a form's number in it."""
+
+    ended: list[int]
+    stepped: list[tuple[int, int]]  # (slot, token): the next mask is wanted
+    begun: list[int]  # the first one is
+
+
+class FormSaid(msgspec.Struct, frozen=True, array_like=True):
+    """What a child has done of it."""
+
+    nbytes: int  # that it holds
+    filled: list[tuple[int, float]]  # (slot, processor seconds)
+    expensive: list[int]
+    failed: list[tuple[int, str]]  # (slot, why)
+
+
+def mask_words(vocab_size: int) -> int:
+    """int32 of one mask."""
+    return vocab_size // 32 + 1

@@ -1,0 +1,252 @@
+"""The process of forms: it forks one for each client whose answers are held to some, which fills their masks.
+
+Run as `python -m model.engine.sampling.form_process CHECKPOINT VOCAB_SIZE MOST_BYTES CONTROL_FD` by forms.py only; what
+passes through the descriptor is in form_messages.py. The grammar's library is a program on a client's data: what it
+takes too long over, or too much memory for, ends that client's child alone. The kernel ends it, by the child's own
+processor time.
+"""
+
+import contextlib
+import ctypes
+import gc
+import mmap
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from llguidance import LLMatcher
+
+from configs.checkpoint import Checkpoint
+from model.engine.sampling.form_messages import (
+    ENDED,
+    MESSAGE_BYTES,
+    MOST_BEGUN,
+    NO_CHILD,
+    NONE,
+    NUMBER,
+    FormAsk,
+    FormSaid,
+    FormStart,
+    mask_words,
+)
+from model.registry import family_of
+from tokenization.structured.compile import COMPILE_SECONDS
+from tokenization.structured.vocabulary import LIMITS, Effort, GrammarVocabulary
+from tokenization.worker_memory import PAGE, private_bytes, return_pages
+
+KILL_SECONDS = 0.05  # of the processor, for taking one token or for one mask: the child is ended by then
+CHILD_BYTES = 2 << 20  # that a child has before its forms: pages of its parent's that it has written to
+TELL_SECONDS = 0.001  # after so long what is done is told, before more is
+_ANY_PIXELS = 1 << 24  # of a processor whose tokenizer alone is used
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+def main(argv: list[str]) -> int:
+    checkpoint, vocab_size, most_bytes, control = Checkpoint(Path(argv[0])), *map(int, argv[1:])
+    vocabulary = GrammarVocabulary(family_of(checkpoint).processor(checkpoint, _ANY_PIXELS).tokenizer, vocab_size)
+    gc.collect()
+    gc.freeze()  # or the first collection of every child would write to all of these pages
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it was closed with something unread
+        _Forks(vocabulary, most_bytes, socket.socket(fileno=control)).serve()
+    return 0
+
+
+class _Forks:
+    """Takes numbers and descriptors, and says which child ended how, until the engine has closed its end."""
+
+    def __init__(self, vocabulary: GrammarVocabulary, most_bytes: int, control: socket.socket) -> None:
+        self._vocabulary, self._most_bytes, self._control = vocabulary, most_bytes, control
+        self._numbers: dict[int, int] = {}  # of children, by process
+
+    def serve(self) -> None:
+        control = self._control.fileno()
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # or no number would be written to the pipe
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        while True:
+            ready, _, _ = select.select([control, woken], [], [])
+            if woken in ready:
+                os.read(woken, 1 << 12)
+                self._reap()
+            if control in ready and not self._take():
+                return
+
+    def _take(self) -> bool:
+        message, descriptors, _, _ = socket.recv_fds(self._control, NUMBER.size, 2)
+        if not message:
+            return False
+        (number,) = NUMBER.unpack(message)
+        try:
+            pid = os.fork()
+        except OSError:
+            self._control.send(ENDED.pack(number, NO_CHILD))
+        else:
+            if pid == 0:
+                self._child(*descriptors)
+            self._numbers[pid] = number
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return True
+
+    def _reap(self) -> None:
+        while self._numbers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            self._control.send(ENDED.pack(self._numbers.pop(pid), os.waitstatus_to_exitcode(status)))
+
+    def _child(self, link: int, at: int) -> None:
+        """Never returns."""
+        code, log = 1, os.dup(2)
+        try:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._control.close()
+            _bound(self._most_bytes)
+            _Child(self._vocabulary, socket.socket(fileno=link), np.frombuffer(mmap.mmap(at, 0), np.int32)).serve()
+            code = 0
+        except (BrokenPipeError, ConnectionResetError):
+            code = 0  # all of its answers ended meanwhile
+        except MemoryError:
+            os.abort()  # as the library does
+        except BaseException:  # noqa: BLE001 - the process ends here; a panic of the library is no Exception
+            os.write(log, traceback.format_exc().encode())
+        finally:
+            os._exit(code)
+
+
+def _bound(nbytes: int) -> None:
+    """What the library cannot have it aborts for; of what it says then, and it is much, nothing is logged."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    bound = private_bytes() + nbytes
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (bound if hard < 0 else min(bound, hard), hard))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+class _Child:
+    """The forms of one client's answers: tokens come, and masks are filled."""
+
+    def __init__(self, vocabulary: GrammarVocabulary, link: socket.socket, at: np.ndarray) -> None:
+        """at: int32 [1], which is shared."""
+        self._vocabulary, self._link, self._at = vocabulary, link, at
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY)
+        self._had = self._resident() - CHILD_BYTES
+        self._forms: dict[int, _Form] = {}  # by slot
+        self._said = FormSaid(0, [], [], [])
+        self._told = time.monotonic()
+
+    def serve(self) -> None:
+        """Until the engine has closed its end."""
+        while True:
+            message, files, _, _ = socket.recv_fds(self._link, MESSAGE_BYTES, MOST_BEGUN)
+            if not message:
+                return
+            asked = msgspec.msgpack.decode(message, type=FormAsk)
+            for slot in asked.ended:
+                self._forms.pop(slot, None)
+            if asked.ended:
+                return_pages()
+            self._told = time.monotonic()
+            for slot, token in asked.stepped:
+                if (form := self._forms.get(slot)) is not None:
+                    self._at[0] = slot
+                    self._note(slot, form, form.take(token))
+            for slot, file in zip(asked.begun, files, strict=True):
+                self._at[0] = slot
+                began = time.thread_time()
+                form = self._forms[slot] = _Form(self._vocabulary, mmap.mmap(file, 0))
+                os.close(file)
+                self._note(slot, form, time.thread_time() - began)
+            self._at[0] = NONE
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            self._tell()
+
+    def _note(self, slot: int, form: "_Form", seconds: float) -> None:
+        """What came of it. That of the next ones does not keep the engine waiting for it."""
+        if (why := form.error) is not None:
+            self._said.failed.append((slot, why))
+        elif form.effort.too_much:
+            self._said.expensive.append(slot)
+        else:
+            self._said.filled.append((slot, seconds))
+        if time.monotonic() - self._told > TELL_SECONDS:
+            self._tell()
+
+    def _tell(self) -> None:
+        said = msgspec.structs.replace(self._said, nbytes=max(0, self._resident() - self._had))
+        self._link.send(msgspec.msgpack.encode(said))
+        self._said, self._told = FormSaid(0, [], [], []), time.monotonic()
+
+    def _resident(self) -> int:
+        """Bytes of its memory that are no file's, those that it shares with its parent among them."""
+        fields = os.pread(self._statm, 128, 0).split()
+        return (int(fields[1]) - int(fields[2])) * PAGE
+
+
+class _Form:
+    """One answer's: its matcher and its mask."""
+
+    def __init__(self, vocabulary: GrammarVocabulary, memory: mmap.mmap) -> None:
+        """memory: of its file, as form_messages.py has it."""
+        words = mask_words(vocabulary.vocab_size)
+        start = msgspec.msgpack.decode(memory[4 * words :], type=FormStart)
+        self._mask = np.frombuffer(memory, np.int32, words)
+        self._drawable = np.zeros_like(self._mask)
+        self._drawable[: vocabulary.words] = vocabulary.mask(start.marks)
+        self._drawable.view(np.uint8)[vocabulary.end >> 3] |= 1 << (vocabulary.end & 7)
+        self._address, self._nbytes = self._mask.ctypes.data, self._mask.nbytes
+        self.effort = Effort()
+        _end_after(COMPILE_SECONDS)
+        self._matcher = LLMatcher(vocabulary.compiled, start.source, log_level=0, limits=LIMITS)
+        for token in np.frombuffer(start.tokens, np.int32).tolist():
+            _end_after(KILL_SECONDS)
+            self._matcher.consume_token(token)
+        _end_after(COMPILE_SECONDS)  # the first mask makes states that the others need no more
+        self._fill()
+
+    @property
+    def error(self) -> str | None:
+        """One line of what the library says, where it cannot go on."""
+        if not self._matcher.is_error():
+            return None
+        return self._matcher.get_error().strip().partition("\n")[0][:200] or "it exceeds its limits"
+
+    def take(self, token: int) -> float:
+        """Fill the mask behind it. -> processor seconds
+
+        Of the thread, which is the only one: while a timer counts, the kernel tells those of a process by its ticks.
+        """
+        began = time.thread_time()
+        _end_after(KILL_SECONDS)
+        self._matcher.consume_token(token)
+        taken = time.thread_time()
+        if taken - began > KILL_SECONDS / 10:
+            _end_after(KILL_SECONDS)
+        self._fill()
+        filled = time.thread_time()
+        self.effort.add(taken - began)
+        self.effort.add(filled - taken)
+        return filled - began
+
+    def _fill(self) -> None:
+        self._matcher.unsafe_compute_mask_ptr(self._address, self._nbytes)
+        np.bitwise_and(self._mask, self._drawable, out=self._mask)
+
+
+def _end_after(seconds: float) -> None:
+    """The kernel ends this process, when it has taken so much of the processor from now on: nobody asks for SIGPROF."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,252 @@
+"""The processes of forms: whose turn it is, what they may hold, and what is left when one of them or all are killed."""
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs.checkpoint import Checkpoint
+from configs.settings import EMBEDDED_MODEL
+from model.engine.sampling.forms import AnswerForm, Forms
+from model.registry import family_of
+from tests.tables import each_of
+from tokenization.chat.grammar import CompiledGrammar
+from tokenization.text.tokenizer import Tokenizer
+
+END = 5
+MIB = 1 << 20
+
+
+def of_lark(rules: str) -> CompiledGrammar:
+    top = '%llguidance {"no_forcing": true}\n'
+    return CompiledGrammar(source=json.dumps({"grammars": [{"lark_grammar": top + rules}]}))
+
+
+WORD = of_lark("start: /[ab]{2,900}/")
+# Its lexer has 50 states more for each letter, of which it may have 50,000.
+STATES = of_lark("start: /(.*[ab].{30}x|.*[cd].{30}y)[a-z]*/")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    checkpoint = Checkpoint(EMBEDDED_MODEL)
+    return family_of(checkpoint).processor(checkpoint, 1 << 24).tokenizer
+
+
+@pytest.fixture
+def opened(tokenizer: Tokenizer) -> Iterator[Callable[..., Forms]]:
+    made: list[Forms] = []
+
+    def of(step_seconds: float = 60.0, nbytes: int = 1 << 30) -> Forms:
+        made.append(Forms(EMBEDDED_MODEL, tokenizer.vocab_size, step_seconds, nbytes))
+        return made[-1]
+
+    yield of
+    for forms in made:
+        for form in tuple(forms._live):
+            form.end()
+        assert forms._forker is not None
+        process = forms._forker._process.pid
+        forms._forker.close()
+        assert not Path(f"/proc/{process}").exists()
+
+
+def begun(forms: Forms, grammar: CompiledGrammar = WORD, client: int = 0) -> AnswerForm:
+    form = forms.hold(grammar, (END,), client)
+    form.begin()
+    return form
+
+
+def masks(forms: Forms, *wanted: AnswerForm) -> list[list[int]]:
+    """The ids that each may go on with."""
+    out = np.empty((len(wanted), -(-forms.vocab_size // 32)), np.int32)
+    assert forms.fill(wanted, out) == []
+    return [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in out]
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def forker_of(forms: Forms) -> int:
+    assert forms._forker is not None
+    return forms._forker._process.pid
+
+
+def until(holds: Callable[[], bool], forms: Forms | None = None) -> None:
+    """forms: which are asked meanwhile."""
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        if forms is None:
+            time.sleep(0.01)
+        else:
+            forms.wait()
+
+
+def test_a_form_that_began_again_stands_where_it_stood(opened: Callable[..., Forms], tokenizer: Tokenizer) -> None:
+    """A preempted one is in no process, and a client without a form has none."""
+    forms = opened()
+    a = tokenizer.encode("a")[0]
+    one, other = begun(forms), begun(forms, client=1)
+    first = masks(forms, one, other)
+    assert first[0] == first[1] and END not in first[0] and a in first[0]
+    one.add(a)
+    one.add(a)
+    (behind,) = masks(forms, one)
+    assert END in behind and masks(forms, other) == [first[0]]
+    one.end()
+    until(lambda: len(children(forker_of(forms))) == 1)
+    one.begin()
+    assert masks(forms, one) == [behind]
+    for form in (one, other):
+        form.end()
+        form.end()
+    until(lambda: not children(forker_of(forms)))
+    assert forms._held.total == 0 and not forms._asked_seconds and not len(forms._clocks)
+
+
+def test_a_clients_many_forms_do_not_keep_anothers_waiting(opened: Callable[..., Forms]) -> None:
+    """By the processor time that they took. A step of 1 ms asks for one start at a time."""
+    forms = opened(step_seconds=0.001)
+    many = [begun(forms, client=1) for _ in range(6)]
+    forms.turn()
+    others = [begun(forms, client=2) for _ in range(2)]
+    order: list[AnswerForm] = []
+    while len(order) < 8:
+        forms.wait()
+        order += [form for form in (*many, *others) if form.filled and form not in order]
+    assert others[0] in order[:2] and others[1] in order[:6]
+    assert [form for form in order if form in many] == many
+
+
+def test_forms_hold_so_much_and_the_newest_of_whoever_holds_most_waits(
+    opened: Callable[..., Forms], tokenizer: Tokenizer
+) -> None:
+    """Until there is room for what it held; then it stands where it stood."""
+    forms, random = opened(step_seconds=0.05, nbytes=9 * MIB), np.random.default_rng(1)
+    letters = [tokenizer.encode(letter)[0] for letter in "acz"]
+    other, first, own = begun(forms, client=2), begun(forms, STATES, client=1), begun(forms, STATES, client=1)
+    until(lambda: own.filled and first.filled and other.filled, forms)
+    while own.filled:
+        own.add(int(random.choice(letters)))
+        until(lambda: own.filled or own.process is None, forms)
+    n = len(own.taken)
+    assert n > 20 and own.error is None
+    for _ in range(5):
+        first.add(letters[-1])
+        until(lambda: first.filled, forms)
+    assert other.filled and not own.filled and forms._held.total <= 9 * MIB
+    first.end()
+    until(lambda: own.filled, forms)
+    assert len(own.taken) == n and masks(forms, own)[0]
+
+
+def test_one_that_holds_more_than_all_may_ends(opened: Callable[..., Forms], tokenizer: Tokenizer) -> None:
+    forms = opened(nbytes=3 * MIB)
+    form, random = begun(forms, STATES), np.random.default_rng(1)
+    letters = [tokenizer.encode(letter)[0] for letter in "acz"]
+    for _ in range(5_000):
+        masks(forms, form)
+        if form.error is not None:
+            break
+        form.add(int(random.choice(letters)))
+    assert form.error is not None and form.error.code == "structured_output"
+    assert "more memory than 3 MiB" in form.error.message
+
+
+def test_one_that_fills_the_librarys_limits_says_so(opened: Callable[..., Forms], tokenizer: Tokenizer) -> None:
+    """Each has its own: what the one uses up is not the other's."""
+    forms = opened()
+    form, other, random = begun(forms, STATES), begun(forms, STATES), np.random.default_rng(1)
+    letters = [tokenizer.encode(letter)[0] for letter in "acz"]
+    for _ in range(5_000):
+        if not masks(forms, form)[0]:
+            break
+        form.add(int(random.choice(letters)))
+    assert form.error is not None and "too many states" in form.error.message
+    assert form.error.code == "structured_output" and masks(forms, other)[0]
+
+
+@each_of("grammar, code", [(CompiledGrammar(source="{}"), "structured_output"), (WORD, "internal")])
+def test_what_ends_one_form_ends_no_other(opened: Callable[..., Forms], grammar: CompiledGrammar, code: str) -> None:
+    """Another client's has another process; its own client's others begin again, as do all of one that was idle."""
+    forms = opened()
+    beside, own = begun(forms), begun(forms, client=1)
+    masks(forms, beside, own)
+    process = max(children(forker_of(forms)))  # the newer one
+    form = begun(forms, grammar, client=1)
+    if code == "internal":
+        forms.turn()
+        forms._by_number[1].at[0] = 1  # as where it is at that form
+        os.kill(process, signal.SIGKILL)
+        until(lambda: form.error is not None, forms)
+    assert masks(forms, form) == [[]] and form.error is not None and form.error.code == code
+    assert masks(forms, own) == masks(forms, beside) and own.error is None
+
+
+def test_forms_of_a_process_that_was_killed_begin_again(opened: Callable[..., Forms]) -> None:
+    forms = opened()
+    found = [begun(forms), begun(forms)]
+    before = masks(forms, *found)
+    (process,) = children(forker_of(forms))
+    os.kill(process, signal.SIGKILL)
+    until(lambda: process not in children(forker_of(forms)))
+    until(lambda: not any(form.filled for form in found), forms)
+    assert masks(forms, *found) == before and len(children(forker_of(forms))) == 1
+
+
+def test_running_forms_end_with_the_process_that_forked_them_and_new_ones_get_another(
+    opened: Callable[..., Forms],
+) -> None:
+    forms = opened()
+    form = begun(forms)
+    masks(forms, form)
+    inside = children(forker_of(forms))
+    os.kill(forker_of(forms), signal.SIGKILL)
+    until(lambda: form.error is not None, forms)
+    assert form.error is not None and form.error.code == "internal"
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside))
+    assert masks(forms, begun(forms))[0]
+
+
+def test_an_engine_that_is_killed_leaves_no_process(opened: Callable[..., Forms]) -> None:
+    """The engine here is a fork of this process, with forms of its own."""
+    read, write = os.pipe()
+    if (engine := os.fork()) == 0:
+        try:
+            forms = opened()
+            form = begun(forms)
+            masks(forms, form)
+            os.write(write, f"{forker_of(forms)} {children(forker_of(forms))[0]}".encode())
+            time.sleep(60)
+        finally:
+            os._exit(1)
+    os.close(write)
+    with open(read, "rb", 0) as said:
+        pids = said.read(100).split()
+    os.kill(engine, signal.SIGKILL)
+    os.waitpid(engine, 0)
+    assert len(pids) == 2 and re.fullmatch(rb"\d+", pids[0])
+    until(lambda: not any(_runs(int(pid)) for pid in pids))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
