@@ -4,8 +4,8 @@
 
 Each form is compiled as the product compiles it, and so may be refused; then an answer is drawn by it at random, as the
 engine asks for masks: until the form's steps are too expensive. An answer to a costly form begins with the text that
-leads to what costs, and stays there. Each form has a process of its own, which ends after --limit seconds of the
-processor; its last step then counts as long as that. Seconds are the processor's.
+leads to what costs, and stays there. Each form has a process of its own, which the kernel ends over a step as it ends
+that of a client's forms in the engine; what that step took counts. Seconds are the processor's.
 """
 
 import argparse
@@ -25,6 +25,7 @@ import numpy as np
 from llguidance import LLMatcher
 
 from benchmarks.forms.sources import Form, RandomForms, costly_forms
+from model.engine.sampling.form_process import KILL_SECONDS
 from model.families.qwen_vl.vocabulary import QwenVLTokenizer, read_ranks
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.grammar import Grammar
@@ -36,7 +37,7 @@ CLOSERS = b'"}]), \n'  # a third of the tokens of an answer begin with one of th
 BOUNDS = 0.02, 0.06
 WORST, LARGEST = 10, 5
 _STEP = struct.Struct("cd")  # what it is, and seconds or bytes
-MASK, TAKEN, GROWTH, EXPENSIVE, LIMITED, LOST = b"m", b"t", b"g", b"e", b"l", b"x"
+MASK, TAKEN, GROWTH, EXPENSIVE, LIMITED, LOST, BEGUN = b"m", b"t", b"g", b"e", b"l", b"x", b"b"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class Steps:
     form: Form
     compiling: float  # seconds
     of: dict[bytes, list[float]] = field(default_factory=lambda: defaultdict(list))
-    killed: bool = False
+    ended: bool = False  # by the kernel
 
     @property
     def longest(self) -> float:
@@ -67,11 +68,11 @@ class Steps:
 class FormSteps:
     """Compiles forms and draws answers by them."""
 
-    def __init__(self, vocabulary: Path, tokens: int, limit: int) -> None:
-        """tokens: of an answer, behind the text it begins with; limit: seconds of the processor for it."""
+    def __init__(self, vocabulary: Path, tokens: int) -> None:
+        """tokens: of an answer, behind the text it begins with."""
         self._tokenizer = QwenVLTokenizer(read_ranks(vocabulary))
         self._vocabulary = GrammarVocabulary(self._tokenizer, self._tokenizer.vocab_size)
-        self._n, self._limit = tokens, limit
+        self._n = tokens
         self._bytes = [self._tokenizer.token_bytes(i) for i in range(self._vocabulary.end)]
         self._closers = np.array([word[:1] in CLOSERS for word in self._bytes])
         self.refused: Counter[str] = Counter()
@@ -96,11 +97,11 @@ class FormSteps:
         with os.fdopen(read, "rb") as said:
             for what, value in _STEP.iter_unpack(said.read()):
                 steps.of[what].append(value)
-        _, status = os.waitpid(pid, 0)
-        steps.killed = os.WIFSIGNALED(status)
-        if steps.killed:
-            begun = MASK if len(steps.of[MASK]) <= len(steps.of[TAKEN]) else TAKEN
-            steps.of[begun].append(self._limit)
+        _, status, used = os.wait4(pid, 0)
+        steps.ended = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF
+        if steps.ended:
+            over = MASK if len(steps.of[MASK]) <= len(steps.of[TAKEN]) else TAKEN
+            steps.of[over].append(used.ru_utime + used.ru_stime - steps.of[BEGUN][-1])
         elif status:
             raise SystemExit(f"{steps.described}: the process that drew its answer failed")
         self.steps.append(steps)
@@ -110,10 +111,9 @@ class FormSteps:
         code = 1
         try:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            resource.setrlimit(resource.RLIMIT_CPU, (self._limit, self._limit + 1))
-            signal.signal(signal.SIGXCPU, signal.SIG_DFL)
             for what, value in self._drive(form, source):
                 os.write(write, _STEP.pack(what, value))
+                signal.setitimer(signal.ITIMER_PROF, KILL_SECONDS if what == BEGUN else 0)
             code = 0
         finally:
             os._exit(code)
@@ -127,6 +127,8 @@ class FormSteps:
         matcher = LLMatcher(self._vocabulary.compiled, source, log_level=0, limits=LIMITS)
         token: int | None = None
         for i in range(len(before) + self._n):
+            if i:  # the first one makes states, and has the time of the compiling
+                yield BEGUN, time.thread_time()
             begun = time.thread_time()
             mask = matcher.compute_bitmask()
             yield MASK, (seconds := time.thread_time() - begun)
@@ -138,6 +140,7 @@ class FormSteps:
             if token is None or not allowed[token]:
                 yield from [(LOST, 0.0)] if i < len(before) else []
                 break
+            yield BEGUN, time.thread_time()
             begun = time.thread_time()
             matcher.consume_token(token)
             yield TAKEN, (seconds := time.thread_time() - begun)
@@ -183,7 +186,7 @@ def report(found: FormSteps) -> None:
         print(f"| {kind} | {p50:.3f} | {p99:.2f} | {p999:.2f} | {max(taken) * 1e3:.1f} | {shares} |")
     fates = {"the compiler's limits": LIMITED, "their expense": EXPENSIVE, "a text that they do not begin with": LOST}
     ends = (f"{sum(bool(one.of[what]) for one in steps)} by {why}" for why, what in fates.items())
-    print(f"\nended: {sum(one.killed for one in steps)} by --limit, {', '.join(ends)}")
+    print(f"\nended: {sum(one.ended for one in steps)} by the kernel, {', '.join(ends)}")
     slowest = max(steps, key=lambda one: one.compiling)
     print(f"slowest to compile: {slowest.compiling:.2f} s: {slowest.described}\n\nthe worst:")
     for one in sorted(steps, key=lambda one: -one.longest)[:WORST]:
@@ -200,9 +203,8 @@ def main() -> None:
     parser.add_argument("--adversarial", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--limit", type=int, default=60)
     asked = parser.parse_args()
-    found = FormSteps(asked.vocabulary, asked.tokens, asked.limit)
+    found = FormSteps(asked.vocabulary, asked.tokens)
     for form in RandomForms(asked.seed):
         if len(found.steps) == asked.random:
             break

@@ -22,12 +22,13 @@ class Bodies:
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def held(self, receive: Receive) -> AsyncIterator[bytes]:
-        """All of one, which counts until the block ends. Raises Refusal for one too large, without room or too slow.
+    async def held(self, receive: Receive, client: str) -> AsyncIterator[bytes]:
+        """All of one of this client's, which counts until the block ends.
 
-        Raises ClientGone, too.
+        Raises Refusal for one too large, without room or too slow, and ClientGone.
         """
         body = RequestBody(receive, self._budget, lambda: None, whole=False)
+        body.client = client
         try:
             yield await self._whole(body)
         finally:

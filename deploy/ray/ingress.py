@@ -65,7 +65,7 @@ class Ingress:
                 if (own := self._own(scope)) is not None:
                     await answer.say(await own(scope))
                     return
-                async with self._bodies.held(receive) as body:
+                async with self._bodies.held(receive, client_of_address(scope["client"])) as body:
                     await run_while_connected(self._twice(await _request(scope, body), answer), receive)
             except Refusal as refusal:
                 self._metrics.refused(refusal)

@@ -48,6 +48,7 @@ MAX_REMEMBERED = 1024  # forms whose steps were too expensive
 _TOO_EXPENSIVE = "a step of it takes too much processor time"
 _START_SECONDS = 0.01  # that a form is expected to take to its first mask, and each token of it that was drawn already
 _REPLAY_SECONDS = 0.0001
+_STEP_SECONDS = 0.001  # that its first step behind that is
 _LEAST_BYTES = 1 << 20  # that one which gave way is thought to have held
 _ROOM_SHARE = 8  # of all that forms may hold, an eighth is free beside that before it begins again
 _ENVIRONMENT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
@@ -72,6 +73,7 @@ class AnswerForm:
         self.n_sent = 0  # of `taken`, what the process was sent
         self.waits = False  # until the process is asked for the next mask
         self.asked = False  # it has not answered yet
+        self.starts = False  # what it was asked for is the first mask
         self.expected = 0.0  # processor seconds that its next step is expected to take
         self.needed = 0  # bytes that it held before it gave way
 
@@ -217,7 +219,12 @@ class Forms:
             if form.error is not None:
                 form.waits = False
             elif not form.asked and (not seconds or seconds + expected <= self._step_seconds) and self._has_room(form):
-                if (process := form.process or self._process_of(form.client)) is None:
+                try:
+                    process = form.process or self._process_of(form.client)
+                except OSError as error:
+                    self._lose([form], error)
+                    continue
+                if process is None:
                     break
                 asks.setdefault(process, []).append(form)
                 seconds += expected
@@ -226,6 +233,8 @@ class Forms:
                 asks.setdefault(process, [])
         for process, forms in asks.items():
             self._send(process, forms)
+        for process in [one for one in self._processes.values() if not one.forms]:
+            self._close(process)  # what it was opened for did not get through to it
         self._waiting = [form for form in self._waiting if form.waits]
 
     def hear(self, seconds: float = 0.0) -> None:
@@ -294,14 +303,17 @@ class Forms:
         slots = list(range(process.n_slots, process.n_slots + len(begun)))
         asked = FormAsk(process.ended, [(form.slot, form.taken[form.n_sent]) for form in stepped], slots)
         with ExitStack() as stack:
-            files = [stack.enter_context(self._file(form)) for form in begun]
+            try:
+                files = [stack.enter_context(self._file(form)) for form in begun]
+            except OSError as error:
+                return self._lose(begun, error)
             try:
                 socket.send_fds(process.link, [msgspec.msgpack.encode(asked)], [file.fileno() for file in files])
             except OSError:  # it has more than it can take now; or it has ended, and is about to be heard of
                 return
             for form, slot, file in zip(begun, slots, files, strict=True):
                 mask = mmap.mmap(file.fileno(), 4 * mask_words(self.vocab_size))
-                form.expected, form.n_sent = _expectation(form), len(form.taken)
+                form.expected, form.n_sent, form.starts = _expectation(form), len(form.taken), True
                 form.mask, form.slot, form.process = np.frombuffer(mask, np.int32), slot, process
                 process.forms[slot] = form
         process.n_slots += len(begun)
@@ -372,9 +384,7 @@ class Forms:
         """The form that it was at is why; its client's others begin again in another one."""
         form = process.forms.get(process.at.item(0))
         if code == NO_CHILD:
-            _log.error("the machine has no process for the forms of answers")
-            for one in tuple(process.forms.values()):
-                self._fail(one, RequestError("the form of the answer is lost: the machine has no process for it"))
+            self._lose(tuple(process.forms.values()), "it has no process")
         elif form is None:
             _log.warning("a process of forms has ended with %d: they begin again", code)
         elif code == -signal.SIGPROF:
@@ -393,7 +403,7 @@ class Forms:
             form.asked = False
             self._asked_seconds = max(0.0, self._asked_seconds - form.expected)
             self._clocks.end(form.client, seconds, form.expected)
-            form.expected = seconds
+            form.expected, form.starts = (_STEP_SECONDS if form.starts else seconds), False
 
     def _leave(self, form: AnswerForm) -> None:
         """Its process, which ends with the last form that it has."""
@@ -406,15 +416,23 @@ class Forms:
         process.ended.append(form.slot)
         form.mask, form.slot = np.zeros(0, np.int32), NONE
         if not process.forms:
-            if self._by_link.pop(process.descriptor, None) is not None:
-                self._poll.unregister(process.descriptor)
-            process.link.close()
-            del self._by_number[process.number], self._processes[process.client]
-            self._held.give(process.client, process.nbytes)
+            self._close(process)
+
+    def _close(self, process: _Process) -> None:
+        if self._by_link.pop(process.descriptor, None) is not None:
+            self._poll.unregister(process.descriptor)
+        process.link.close()
+        del self._by_number[process.number], self._processes[process.client]
+        self._held.give(process.client, process.nbytes)
 
     def _fail(self, form: AnswerForm, error: RequestError) -> None:
         form.error = error
         self._leave(form)
+
+    def _lose(self, forms: Sequence[AnswerForm], why: object) -> None:
+        _log.error("the machine has no room for the forms of %d answers: %s", len(forms), why)
+        for form in forms:
+            self._fail(form, RequestError("the form of the answer is lost: the machine has no room for it"))
 
     def _remember(self, form: AnswerForm) -> None:
         """A form that was ended for its time is not begun again."""
@@ -462,6 +480,7 @@ class _Forker:
     def fork(self, number: int, at: int) -> socket.socket | None:
         """The link to a new child; None: there is no time for one now. at: descriptor of the file that it writes to."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
         with theirs:
             try:
                 socket.send_fds(self._control, [NUMBER.pack(number)], [theirs.fileno(), at])
@@ -470,7 +489,6 @@ class _Forker:
                 return None
             except OSError:
                 pass  # it has ended, and is about to be heard of
-        ours.setblocking(False)
         return ours
 
     def ended(self) -> list[tuple[int, int]] | None:

@@ -108,3 +108,20 @@ def test_a_body_that_keeps_its_rate_is_answered_however_long_it_takes(seconds: S
 
     asyncio.run(life())
     assert len(replicas.asked[0].body) == 51
+
+
+def test_a_client_beyond_its_share_gives_way_to_another() -> None:
+    replicas = FakeReplicas(("r1", [Head(200, JSON), b"{}"]))
+
+    async def life() -> None:
+        ingress = ingress_over(replicas, max_inflight_bytes=100, receive_seconds=1e6, body_seconds=1e6)
+        first, latest, other = Slow(), Slow(), Exchange()
+        other.scope["client"] = ("198.51.100.1", 999)
+        waits = [asyncio.create_task(one.send_slowly(ingress, b"x" * 45, nothing_more)) for one in (first, latest)]
+        await asyncio.sleep(0)
+        assert (await other.ask(ingress, b"x" * 50)).status == 200
+        await asyncio.wait_for(waits[1], 10)
+        assert refused(latest) == (429, "gave_way") and not waits[0].done()
+        waits[0].cancel()
+
+    asyncio.run(life())

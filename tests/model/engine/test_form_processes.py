@@ -1,5 +1,6 @@
 """The processes of forms: whose turn it is, what they may hold, and what is left when one of them or all are killed."""
 
+import errno
 import json
 import os
 import re
@@ -250,3 +251,32 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_what_a_first_mask_took_is_not_expected_of_the_next(opened: Callable[..., Forms], tokenizer: Tokenizer) -> None:
+    """Sixteen rows of one client are asked for together, though a step of 50 ms would not compile so many."""
+    forms, a = opened(step_seconds=0.05), tokenizer.encode("a")[0]
+    found = [begun(forms) for _ in range(16)]
+    until(lambda: all(form.filled for form in found), forms)
+    for form in found:
+        form.add(a)
+    forms.turn()
+    assert all(form.asked for form in found)
+
+
+def test_an_engine_without_descriptors_loses_its_new_forms_alone(
+    opened: Callable[..., Forms], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forms = opened()
+    running = begun(forms)
+    before = masks(forms, running)
+
+    def none(*given: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "memfd_create", none)
+    lost = [begun(forms, client=client) for client in (0, 1)]
+    assert masks(forms, running, *lost) == [*before, [], []]
+    assert {form.error.code for form in lost if form.error is not None} == {"internal"}
+    monkeypatch.undo()
+    assert masks(forms, begun(forms, client=1)) == before
