@@ -85,9 +85,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                 [
                     ("--max-model-len", f"{card.max_model_len} tokens, prompt and answer"),
                     ("--max-seqs", f"{config.engine.max_seqs} requests in the engine"),
-                    ("--forms-mib", size(config.engine.forms_bytes) + " of the forms that running answers are held to"),
-                    ("--encoder-cache", _kept(config)),
-                    ("--prefix-cache", _PREFIX_CACHE[config.engine.prefix_cache]),
+                    *_beside_requests(config),
                     ("--max-requests", f"{config.http.max_requests} unfinished requests; the next one is a 429"),
                     ("--max-n", f"{config.http.max_n} answers to one chat"),
                     ("--max-asked-tokens", f"{config.http.max_asked_tokens} that one body may ask for"),
@@ -118,6 +116,12 @@ def _ranks(config: ServeConfig, threads: Threads) -> Iterator[tuple[str, str]]:
         f"on a CPU {threads.of_each(n)} of {threads.n} threads",
     ]
     yield "--tensor-parallel", f"{n} processes, each with a part of the model, {', '.join(parts)}"
+
+
+def _beside_requests(config: ServeConfig) -> Iterator[tuple[str, str]]:
+    yield "--forms-mib", size(config.engine.forms_bytes) + " of the forms that running answers are held to"
+    yield "--encoder-cache", _kept(config)
+    yield "--prefix-cache", _PREFIX_CACHE[config.engine.prefix_cache]
 
 
 def _connections(http: HttpConfig) -> Iterator[tuple[str, str]]:

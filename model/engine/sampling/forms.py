@@ -11,10 +11,8 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
-import weakref
 from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
@@ -25,15 +23,13 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from configs.settings import REPO, child_env
 from model.engine.plan import FailureCode, RequestError
+from model.engine.sampling.forker import Forker
 from model.engine.sampling.form_messages import (
-    ENDED,
     MESSAGE_BYTES,
     MOST_BEGUN,
     NO_CHILD,
     NONE,
-    NUMBER,
     FormAsk,
     FormSaid,
     FormStart,
@@ -51,7 +47,6 @@ _REPLAY_SECONDS = 0.0001
 _STEP_SECONDS = 0.001  # that its first step behind that is
 _LEAST_BYTES = 1 << 20  # that one which gave way is thought to have held
 _ROOM_SHARE = 8  # of all that forms may hold, an eighth is free beside that before it begins again
-_ENVIRONMENT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 
 _log = logging.getLogger("pixelferry")
 
@@ -157,7 +152,7 @@ class Forms:
         self._checkpoint, self._step_seconds = checkpoint, step_seconds
         self._held: Holdings[int] = Holdings(nbytes)  # by client
         self._clocks: ServiceClocks[int] = ServiceClocks()  # processor seconds
-        self._forker: _Forker | None = None
+        self._forker: Forker | None = None
         self._poll = select.poll()
         self._live: dict[AnswerForm, None] = {}  # those of sequences that run
         self._n_processes = 0
@@ -282,7 +277,7 @@ class Forms:
         if (process := self._processes.get(client)) is not None:
             return process
         if self._forker is None:
-            self._forker = _Forker(self._checkpoint, self.vocab_size, int(self._held.capacity))
+            self._forker = Forker(self._checkpoint, self.vocab_size, int(self._held.capacity))
             self._poll.register(self._forker.descriptor, select.POLLIN)
         with open(os.memfd_create("pixelferry-form", os.MFD_CLOEXEC), "w+b") as file:
             file.write(NONE.to_bytes(4, sys.byteorder, signed=True))
@@ -363,7 +358,7 @@ class Forms:
         if not self._held.room(0):
             self._give_way()
 
-    def _hear_forker(self, forker: "_Forker") -> None:
+    def _hear_forker(self, forker: Forker) -> None:
         ended = forker.ended()
         for number, code in ended or ():
             if (process := self._by_number.get(number)) is not None:
@@ -459,56 +454,6 @@ class Forms:
 
     def _too_large(self) -> RequestError:
         return _not_held(f"it takes more memory than {int(self._held.capacity) >> 20} MiB")
-
-
-class _Forker:
-    """The engine's end of form_process.py."""
-
-    def __init__(self, checkpoint: Path, vocab_size: int, most_bytes: int) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            # It ends when this end is closed, which the death of this process does, too.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "model.engine.sampling.form_process", str(checkpoint), str(vocab_size),
-                 str(most_bytes), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd=REPO, env=child_env(_ENVIRONMENT),
-            )  # fmt: skip
-        self._control.setblocking(False)
-        self.descriptor = self._control.fileno()
-        self.close = weakref.finalize(self, _end, self._control, self._process)
-
-    def fork(self, number: int, at: int) -> socket.socket | None:
-        """The link to a new child; None: there is no time for one now. at: descriptor of the file that it writes to."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        with theirs:
-            try:
-                socket.send_fds(self._control, [NUMBER.pack(number)], [theirs.fileno(), at])
-            except BlockingIOError:
-                ours.close()
-                return None
-            except OSError:
-                pass  # it has ended, and is about to be heard of
-        return ours
-
-    def ended(self) -> list[tuple[int, int]] | None:
-        """(number, exit code) of children that have ended; None: it has itself."""
-        found: list[tuple[int, int]] = []
-        while True:
-            try:
-                message = self._control.recv(ENDED.size)
-            except BlockingIOError:
-                return found
-            except ConnectionResetError:
-                return None
-            if not message:
-                return None
-            found.append(ENDED.unpack(message))
-
-
-def _end(control: socket.socket, process: "subprocess.Popen[bytes]") -> None:
-    control.close()
-    process.wait()
 
 
 def _expectation(form: AnswerForm) -> float:

@@ -21,7 +21,7 @@ from tests.tables import each_of
 from tests.tiny.families import NAMES, WRITERS
 from tokenization.cancel import Cancelled, go_on
 from tokenization.chat.errors import ChatError
-from tokenization.chat.grammar import Grammar
+from tokenization.chat.grammar import CompiledGrammar, Grammar
 from tokenization.structured import compile as compiling
 from tokenization.structured.compile import MAX_CHOICES, compile_grammar
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
@@ -258,6 +258,8 @@ def test_the_child_holds_nothing_of_its_parent_open(
     """A worker's socket must be seen to end when the worker does."""
     (tmp_path / "open").write_text("")
     with open(tmp_path / "open") as file:
-        monkeypatch.setattr(compiling, "compiled", lambda *given: ",".join(os.listdir("/proc/self/fd")))
+        monkeypatch.setattr(
+            compiling, "compiled", lambda *given: CompiledGrammar(source=",".join(os.listdir("/proc/self/fd")))
+        )
         found = set(one.run("regex", "a").split(","))
     assert file.closed and found <= {"0", "1", "2", "3"}  # the last one is of the listing itself
