@@ -37,6 +37,7 @@ class FormAsk(msgspec.Struct, frozen=True, array_like=True):
 class FormSaid(msgspec.Struct, frozen=True, array_like=True):
     """What a child has done of it."""
 
+    n_asked: int  # messages that it has had so far
     nbytes: int  # that it holds
     filled: list[tuple[int, float]]  # (slot, processor seconds)
     expensive: list[int]

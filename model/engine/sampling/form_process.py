@@ -142,7 +142,7 @@ class _Child:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY)
         self._had = self._resident() - CHILD_BYTES
         self._forms: dict[int, _Form] = {}  # by slot
-        self._said = FormSaid(0, [], [], [])
+        self._said = FormSaid(0, 0, [], [], [])
         self._told = time.monotonic()
 
     def serve(self) -> None:
@@ -152,6 +152,7 @@ class _Child:
             if not message:
                 return
             asked = msgspec.msgpack.decode(message, type=FormAsk)
+            self._said = FormSaid(self._said.n_asked + 1, 0, [], [], [])
             for slot in asked.ended:
                 self._forms.pop(slot, None)
             if asked.ended:
@@ -185,7 +186,7 @@ class _Child:
     def _tell(self) -> None:
         said = msgspec.structs.replace(self._said, nbytes=max(0, self._resident() - self._had))
         self._link.send(msgspec.msgpack.encode(said))
-        self._said, self._told = FormSaid(0, [], [], []), time.monotonic()
+        self._said, self._told = FormSaid(said.n_asked, 0, [], [], []), time.monotonic()
 
     def _resident(self) -> int:
         """Bytes of its memory that are no file's, those that it shares with its parent among them."""

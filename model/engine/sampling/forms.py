@@ -137,7 +137,9 @@ class _Process:
         self.n_slots = 0
         self.ended: list[int] = []  # slots, which it has not been told yet
         self.nbytes = 0  # that it holds
-        self.given: tuple[AnswerForm, int] | None = None  # what gave way since it spoke, and what it held before
+        self.n_asked = 0  # messages that it was sent
+        # What gave way, what the process held before, and the number of the message that tells it so.
+        self.given: tuple[AnswerForm, int, int] | None = None
 
 
 class Forms:
@@ -311,6 +313,7 @@ class Forms:
                 form.expected, form.n_sent, form.starts = _expectation(form), len(form.taken), True
                 form.mask, form.slot, form.process = np.frombuffer(mask, np.int32), slot, process
                 process.forms[slot] = form
+        process.n_asked += 1
         process.n_slots += len(begun)
         process.ended = []
         for form in stepped:
@@ -340,11 +343,12 @@ class Forms:
             del self._by_link[process.descriptor]
             return
         said = msgspec.msgpack.decode(message, type=FormSaid)
-        self._held.take(process.client, said.nbytes - process.nbytes)
-        process.nbytes = said.nbytes
-        if process.given is not None and not process.ended:
-            (given, before), process.given = process.given, None
-            given.needed = max(before - said.nbytes, _LEAST_BYTES)
+        if process.given is None or said.n_asked >= process.given[2]:
+            self._held.take(process.client, said.nbytes - process.nbytes)
+            process.nbytes = said.nbytes
+            if process.given is not None:
+                (given, before, _), process.given = process.given, None
+                given.needed = max(before - said.nbytes, _LEAST_BYTES)
         # Of forms that have left it nothing is heard.
         for form, seconds in [(process.forms[slot], n) for slot, n in said.filled if slot in process.forms]:
             self._answered(form, seconds)
@@ -446,7 +450,7 @@ class Forms:
                 return
             newest.needed = process.nbytes
             if len(process.forms) > 1:  # how much of that it was is known when the process has freed it, and speaks
-                process.given = newest, process.nbytes
+                process.given = newest, process.nbytes, process.n_asked + 1
                 self._held.give(process.client, process.nbytes)
                 process.nbytes = 0
             self._leave(newest)
