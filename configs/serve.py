@@ -241,8 +241,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         1, 1 << 24, "MiB", name="embedding_mib",
     )] = 1 * GIB
     forms_bytes: Annotated[int, Setting(
-        "what the forms of running answers (schemas, regexes, grammars, tools) may hold; one that is beyond its "
-        "client's share waits", 16, 1 << 24, "MiB", name="forms_mib",
+        "what forms (schemas, regexes, grammars, tools) may hold: half for those of running answers, of which one "
+        "beyond its client's share waits, half for all that compile", 64, 1 << 24, "MiB", name="forms_mib",
     )] = 1 * GIB
     form_step_ms: Annotated[int, Setting(
         "how long a step waits for the masks of answers in a form; a row whose mask is not ready then waits a step",

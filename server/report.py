@@ -119,7 +119,7 @@ def _ranks(config: ServeConfig, threads: Threads) -> Iterator[tuple[str, str]]:
 
 
 def _beside_requests(config: ServeConfig) -> Iterator[tuple[str, str]]:
-    yield "--forms-mib", size(config.engine.forms_bytes) + " of the forms that running answers are held to"
+    yield "--forms-mib", size(config.engine.forms_bytes) + " of forms, half for running answers and half to compile"
     yield "--encoder-cache", _kept(config)
     yield "--prefix-cache", _PREFIX_CACHE[config.engine.prefix_cache]
 

@@ -1,5 +1,6 @@
 """The messages between the server and a tokenizer worker."""
 
+import sys
 from typing import Literal
 
 import msgspec
@@ -56,6 +57,7 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     shm_root: str  # the directory that holds the leases
     directory: str = ""  # the server's working directory, where relative paths of media begin, too
     worker: WorkerConfig = WorkerConfig()
+    compile_bytes: int = sys.maxsize  # that compiling one form may take, if its own bound allows that
     chat_template: str = ""  # the operator's file; empty: the checkpoint's own
     lane: Lane = "media"  # one of texts gets no job with media, and loads nothing that opens them
 

@@ -58,7 +58,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
     inbox = _Inbox(channel)
     threading.Thread(target=inbox.read, name="worker-reader", daemon=True).start()
     memory = WorkerMemory(start.worker)
-    compiler = _Compiler(processor, memory)
+    compiler = _Compiler(processor, memory, start.compile_bytes)
 
     def trim(*, idle: bool) -> None:
         if kept := memory.trim(idle=idle):
@@ -149,8 +149,9 @@ def picture_with_boxes(job: Draw, start: StartWorker, check: Check = go_on) -> D
 class _Compiler:
     """Compiles the forms of answers. What that takes is loaded by the first one."""
 
-    def __init__(self, processor: Processor, memory: WorkerMemory) -> None:
-        self._processor, self._memory = processor, memory
+    def __init__(self, processor: Processor, memory: WorkerMemory, most_bytes: int) -> None:
+        """most_bytes: that compiling one may take."""
+        self._processor, self._memory, self._most_bytes = processor, memory, most_bytes
         self._vocabulary: GrammarVocabulary | None = None
 
     def compile(self, job: Compile, check: Check) -> Compiled | PrepareFailed:
@@ -163,7 +164,9 @@ class _Compiler:
             self._vocabulary = GrammarVocabulary(tokenizer, tokenizer.vocab_size)
             self._memory.stays()
         try:
-            found = compile_grammar(job.grammar, self._vocabulary, check, blanks=job.blanks)
+            found = compile_grammar(
+                job.grammar, self._vocabulary, check, blanks=job.blanks, most_bytes=self._most_bytes
+            )
         except OSError as error:  # no pipe or no process
             _log.warning("request %s: no process compiles its form: %s", job.request_id, error)
             why = "the machine has no process or no memory left to compile the form of the answer"

@@ -185,9 +185,8 @@ class Engine:
 
             if self._checkpoint is None:
                 raise RequestError("this engine holds no answer to a form")
-            self._forms = Forms(
-                self._checkpoint, self._bounds.vocab_size, self._config.form_step_ms / 1000, self._config.forms_bytes
-            )
+            seconds, nbytes = self._config.form_step_ms / 1000, self._config.forms_bytes // 2
+            self._forms = Forms(self._checkpoint, self._bounds.vocab_size, seconds, nbytes)
         return self._forms
 
     def _errors(self, outcome: Outcome) -> dict[str, RequestError]:

@@ -181,6 +181,7 @@ class WorkerPool:
         start = StartWorker(
             checkpoint=str(config.model.path), media=config.media, max_model_len=max_model_len,
             shm_root=str(owner.root), directory=os.readlink("/proc/self/cwd"), worker=config.worker,
+            compile_bytes=config.engine.forms_bytes // 2 // self._most_compiling,
             chat_template=str(config.model.chat_template or ""),
         )  # fmt: skip
         self.slots = tuple(Worker("worker", start, self, config, owner, metrics) for _ in range(config.workers))

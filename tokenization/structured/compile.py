@@ -35,7 +35,7 @@ MAX_SOURCE = 1 << 20  # characters
 MAX_CHOICES = 10_000
 COMPILE_SECONDS = 5  # of processor time
 WALL_SECONDS = 20.0  # on a machine that is busy with other things
-COMPILE_BYTES = 512 << 20  # beyond what the worker has
+COMPILE_BYTES = 512 << 20  # beyond what the worker has, at most
 # Answers that are drawn to see what their steps cost, and tokens of each: most of grammars, which may be ambiguous in
 # ways that nothing else bounds.
 ANSWERS, ANSWER_TOKENS = 4, 128
@@ -52,15 +52,16 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 def compile_grammar(
-    grammar: Grammar, vocabulary: GrammarVocabulary, check: Check, *, blanks: int = 0
+    grammar: Grammar, vocabulary: GrammarVocabulary, check: Check, *, blanks: int = 0, most_bytes: int = COMPILE_BYTES
 ) -> CompiledGrammar:
     """Raises ChatError for a grammar that no answer can be held to, or that costs too much; Cancelled from `check`.
 
-    blanks: so many at the start of an answer are no part of its text, and may stand in front of the form.
+    blanks: so many at the start of an answer are no part of its text, and may stand in front of the form. most_bytes:
+    that compiling may take beyond what this process has; never more than COMPILE_BYTES.
     """
     if len(grammar.source) > MAX_SOURCE:
         raise _refused(grammar, f"it has {len(grammar.source)} characters, more than {MAX_SOURCE}")
-    told = _in_child(grammar, vocabulary, blanks, check)
+    told = _in_child(grammar, vocabulary, blanks, check, min(most_bytes, COMPILE_BYTES))
     if told.form is None:
         raise _refused(grammar, told.refusal, told.code)
     return told.form
@@ -70,7 +71,7 @@ def _refused(grammar: Grammar, why: str, code: str = CODE) -> ChatError:
     return ChatError(f"the answer cannot be held to this: {why}", grammar.param, code)
 
 
-def _in_child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, check: Check) -> _Told:
+def _in_child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, check: Check, nbytes: int) -> _Told:
     """The library's compiler is a program on a client's data: whatever it does ends a child of this process alone."""
     read, write = os.pipe()
     try:
@@ -82,7 +83,7 @@ def _in_child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, chec
         os.close(write)
         raise
     if pid == 0:
-        _child(grammar, vocabulary, blanks, write)
+        _child(grammar, vocabulary, blanks, write, nbytes)
     os.close(write)
     try:
         said = _read(read, check)
@@ -99,7 +100,7 @@ def _in_child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, chec
         return _Told(refusal=f"to compile it takes more than {COMPILE_SECONDS} s")
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:  # by the clock, or for lack of memory
         return _Told(refusal=f"to compile it takes more than {WALL_SECONDS:.0f} s by the clock", code="took_too_long")
-    return _Told(refusal=f"to compile it takes more memory than {COMPILE_BYTES >> 20} MiB, or more depth than there is")
+    return _Told(refusal=f"to compile it takes more memory than {nbytes >> 20} MiB, or more depth than there is")
 
 
 def _read(read: int, check: Check) -> bytes:
@@ -115,7 +116,7 @@ def _read(read: int, check: Check) -> bytes:
     return bytes(said)
 
 
-def _child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, write: int) -> None:
+def _child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, write: int, nbytes: int) -> None:
     """Never returns. Whatever the parent has open is closed: its death must be seen by others all the same."""
     code = 1
     try:
@@ -128,7 +129,7 @@ def _child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, write: 
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (COMPILE_SECONDS, COMPILE_SECONDS + 1))
-        bound = private_bytes() + COMPILE_BYTES
+        bound = private_bytes() + nbytes
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (bound if hard < 0 else min(bound, hard), hard))
         try:

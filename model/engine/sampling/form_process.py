@@ -199,6 +199,7 @@ class _Form:
 
     def __init__(self, vocabulary: GrammarVocabulary, memory: mmap.mmap) -> None:
         """memory: of its file, as form_messages.py has it."""
+        _end_after(COMPILE_SECONDS)
         words = mask_words(vocabulary.vocab_size)
         start = msgspec.msgpack.decode(memory[4 * words :], type=FormStart)
         self._mask = np.frombuffer(memory, np.int32, words)
@@ -207,7 +208,6 @@ class _Form:
         self._drawable.view(np.uint8)[vocabulary.end >> 3] |= 1 << (vocabulary.end & 7)
         self._address, self._nbytes = self._mask.ctypes.data, self._mask.nbytes
         self.effort = Effort()
-        _end_after(COMPILE_SECONDS)
         self._matcher = LLMatcher(vocabulary.compiled, start.source, log_level=0, limits=LIMITS)
         for token in np.frombuffer(start.tokens, np.int32).tolist():
             _end_after(KILL_SECONDS)

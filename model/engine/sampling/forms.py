@@ -302,17 +302,17 @@ class Forms:
         with ExitStack() as stack:
             try:
                 files = [stack.enter_context(self._file(form)) for form in begun]
+                masks = [mmap.mmap(file.fileno(), 4 * mask_words(self.vocab_size)) for file in files]
             except OSError as error:
                 return self._lose(begun, error)
             try:
                 socket.send_fds(process.link, [msgspec.msgpack.encode(asked)], [file.fileno() for file in files])
             except OSError:  # it has more than it can take now; or it has ended, and is about to be heard of
                 return
-            for form, slot, file in zip(begun, slots, files, strict=True):
-                mask = mmap.mmap(file.fileno(), 4 * mask_words(self.vocab_size))
-                form.expected, form.n_sent, form.starts = _expectation(form), len(form.taken), True
-                form.mask, form.slot, form.process = np.frombuffer(mask, np.int32), slot, process
-                process.forms[slot] = form
+        for form, slot, mask in zip(begun, slots, masks, strict=True):
+            form.expected, form.n_sent, form.starts = _expectation(form), len(form.taken), True
+            form.mask, form.slot, form.process = np.frombuffer(mask, np.int32), slot, process
+            process.forms[slot] = form
         process.n_asked += 1
         process.n_slots += len(begun)
         process.ended = []
@@ -324,8 +324,8 @@ class Forms:
             self._clocks.begin(form.client, form.expected)
 
     def _file(self, form: AnswerForm) -> BinaryIO:
-        start = FormStart(form.grammar.source, form.grammar.marks, form.taken.tobytes())
         """As form_messages.py has it."""
+        start = FormStart(form.grammar.source, form.grammar.marks, form.taken.tobytes())
         file = open(os.memfd_create("pixelferry-form", os.MFD_CLOEXEC), "w+b")
         file.write(bytes(4 * mask_words(self.vocab_size)) + msgspec.msgpack.encode(start))
         file.flush()

@@ -265,6 +265,7 @@ def test_each_child_has_its_first_message_and_the_owner_as_it_is(
                 max_model_len=77,
                 shm_root=str(owner.root),
                 directory=os.getcwd(),
+                compile_bytes=(512 << 20) // max(1, config.workers - 1),
             )
             assert text == msgspec.structs.replace(worker, lane="text")
             assert pictures == msgspec.structs.replace(worker, lane="picture")
