@@ -165,8 +165,8 @@ class Runner:
         spoiled: list[Key] = []
         if step.sampled is not None:
             keys = [key for chunk in step.plan.chunks for key in chunk.sampled_keys]
-            late = frozenset([keys[row] for row in step.late])
             sampled = found.pop()
+            late = frozenset([keys[row] for row in step.late if sampled[row, 0] != NOT_FINITE])
             for key, row, token in zip(keys, sampled, tokens_of(sampled, header.sampling), strict=True):
                 if key[0] not in failed and key not in late:
                     tokens[key] = () if token is None else (token,)

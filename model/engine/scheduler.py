@@ -159,8 +159,9 @@ class Scheduler:
                     sequence = self._sequences[key]
                     sequence.n_computed, sequence.n_charged = chunk.stop - late, max(sequence.n_charged, chunk.stop)
                     sequence.status = Status.RUNNING
-                sequence.late = late
-                events += [] if late else self._append(sequence, outcome.tokens[key], ended)
+                if not late:
+                    events += self._append(sequence, outcome.tokens[key], ended)
+                sequence.late = late or sequence.history.is_slow
         self._line.charge(given)
         for sequence in ended:
             self._forget(sequence)

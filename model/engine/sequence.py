@@ -100,7 +100,9 @@ class Sequence:
     block_table: list[int] = field(default_factory=list)
     seat: Seat | None = None  # while it has blocks: where they stand in the array of block tables
     status: Status = Status.WAITING
-    late: bool = False  # its mask was not there when it was to draw: it has no part of a step before it is
+    late: bool = (
+        False  # its mask was not there when it was to draw, or takes long: it has no part of a step before it is
+    )
     history: History = field(init=False)  # of what was generated, for rules that look back
 
     def __post_init__(self) -> None:

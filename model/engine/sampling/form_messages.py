@@ -1,9 +1,11 @@
 """What passes between the engine and the processes of its forms: forms.py at one end, form_process.py at the other.
 
 To the process that forks goes a number, with two descriptors: one end of a link to its new child, and a file in memory,
-one int32, in which the child says which form it is at, or NONE. The link takes FormAsk, with the files of the forms
-that begin, and gives FormSaid. The file of a form begins with its mask, int32 [mask_words]: bit i is id i, and bit
-vocab_size says that the answer may end. Behind that stands FormStart.
+one int32, in which the child says which form it is at, or NONE. A number alone ends that child.
+
+The link takes FormAsk, with the files of the forms that begin, and gives FormSaid. The file of a form begins with its
+mask, int32 [mask_words]: bit i is id i, and bit vocab_size says that the answer may end. Behind that stands FormStart,
+which the child cuts off.
 """
 
 import struct

@@ -84,6 +84,10 @@ class _Forks:
         if not message:
             return False
         (number,) = NUMBER.unpack(message)
+        if not descriptors:
+            for pid in [pid for pid, own in self._numbers.items() if own == number]:
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so that it is nobody else's
+            return True
         try:
             pid = os.fork()
         except OSError:
@@ -160,12 +164,14 @@ class _Child:
             self._told = time.monotonic()
             for slot, token in asked.stepped:
                 if (form := self._forms.get(slot)) is not None:
+                    _end_after(KILL_SECONDS)
                     self._at[0] = slot
                     self._note(slot, form, form.take(token))
             for slot, file in zip(asked.begun, files, strict=True):
+                _end_after(COMPILE_SECONDS)
                 self._at[0] = slot
                 began = time.thread_time()
-                form = self._forms[slot] = _Form(self._vocabulary, mmap.mmap(file, 0))
+                form = self._forms[slot] = _Form(self._vocabulary, file)
                 os.close(file)
                 self._note(slot, form, time.thread_time() - began)
             self._at[0] = NONE
@@ -197,12 +203,12 @@ class _Child:
 class _Form:
     """One answer's: its matcher and its mask."""
 
-    def __init__(self, vocabulary: GrammarVocabulary, memory: mmap.mmap) -> None:
-        """memory: of its file, as form_messages.py has it."""
-        _end_after(COMPILE_SECONDS)
-        words = mask_words(vocabulary.vocab_size)
-        start = msgspec.msgpack.decode(memory[4 * words :], type=FormStart)
-        self._mask = np.frombuffer(memory, np.int32, words)
+    def __init__(self, vocabulary: GrammarVocabulary, file: int) -> None:
+        """file: descriptor, as form_messages.py has it."""
+        nbytes = 4 * mask_words(vocabulary.vocab_size)
+        start = msgspec.msgpack.decode(os.pread(file, os.fstat(file).st_size - nbytes, nbytes), type=FormStart)
+        os.ftruncate(file, nbytes)  # it is memory that counts for nobody
+        self._mask = np.frombuffer(mmap.mmap(file, nbytes), np.int32)
         self._drawable = np.zeros_like(self._mask)
         self._drawable[: vocabulary.words] = vocabulary.mask(start.marks)
         self._drawable.view(np.uint8)[vocabulary.end >> 3] |= 1 << (vocabulary.end & 7)
@@ -228,7 +234,6 @@ class _Form:
         Of the thread, which is the only one: while a timer counts, the kernel tells those of a process by its ticks.
         """
         began = time.thread_time()
-        _end_after(KILL_SECONDS)
         self._matcher.consume_token(token)
         taken = time.thread_time()
         if taken - began > KILL_SECONDS / 10:

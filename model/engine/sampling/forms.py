@@ -6,25 +6,21 @@ step, and not the step; and a form that takes too long over one ends with its pr
 
 import hashlib
 import logging
-import mmap
-import os
 import select
 import signal
 import socket
-import sys
 import time
 from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 import numpy as np
 
 from model.engine.plan import FailureCode, RequestError
-from model.engine.sampling.forker import Forker
+from model.engine.sampling.forker import Forker, form_file
 from model.engine.sampling.form_messages import (
     MESSAGE_BYTES,
     MOST_BEGUN,
@@ -42,10 +38,16 @@ from tokenization.chat.grammar import CompiledGrammar
 CODE: FailureCode = "structured_output"
 MAX_REMEMBERED = 1024  # forms whose steps were too expensive
 _TOO_EXPENSIVE = "a step of it takes too much processor time"
+MOST_BUSY = 4  # clients whose processes work at once
+MOST_STARTING = 2  # of these, clients for which one compiles: that may take seconds
+SLOW_SECONDS = 0.002  # of the processor: a row whose masks take longer has no part of a step before its mask is there
+WAIT_SECONDS = 0.05  # where there is nothing but masks to wait for, before others' requests are looked at
+ROOM_SECONDS = 30.0  # after which a form that gave way ends for want of room
 _START_SECONDS = 0.01  # that a form is expected to take to its first mask, and each token of it that was drawn already
 _REPLAY_SECONDS = 0.0001
 _STEP_SECONDS = 0.001  # that its first step behind that is
 _LEAST_BYTES = 1 << 20  # that one which gave way is thought to have held
+_HARD = 1.5  # times what forms may hold is the most of one process, where the kernel refuses it
 _ROOM_SHARE = 8  # of all that forms may hold, an eighth is free beside that before it begins again
 
 _log = logging.getLogger("pixelferry")
@@ -67,20 +69,25 @@ class AnswerForm:
         self.slot = NONE  # in the process
         self.n_sent = 0  # of `taken`, what the process was sent
         self.waits = False  # until the process is asked for the next mask
-        self.asked = False  # it has not answered yet
-        self.starts = False  # what it was asked for is the first mask
+        self.asked = 0.0  # since when (monotonic); 0: the process has answered
+        self.begun = False  # the process has answered once
         self.expected = 0.0  # processor seconds that its next step is expected to take
         self.needed = 0  # bytes that it held before it gave way
-
-    @property
-    def accepts_nothing(self) -> bool:
-        """Whether an answer without a token fits."""
-        return self.grammar.accepts_nothing
+        self.gave_way = 0.0  # when (monotonic)
 
     @property
     def ready(self) -> bool:
         """Whether its next token can be drawn, or it is known that none can."""
         return self.filled or self.error is not None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a step would wait for its mask for long."""
+        return self.expected > SLOW_SECONDS
+
+    @property
+    def start(self) -> FormStart:
+        return FormStart(self.grammar.source, self.grammar.marks, self.taken.tobytes())
 
     def fresh(self) -> "AnswerForm":
         """The same for another answer to this prompt, that has no token yet."""
@@ -134,6 +141,8 @@ class _Process:
         self.client, self.number, self.link, self.at = client, number, link, at
         self.descriptor = link.fileno()
         self.forms: dict[int, AnswerForm] = {}  # by slot, in the order in which they began here
+        self.asked: dict[AnswerForm, None] = {}  # those of the last message that it has not answered yet
+        self.starts = False  # some of these begin
         self.n_slots = 0
         self.ended: list[int] = []  # slots, which it has not been told yet
         self.nbytes = 0  # that it holds
@@ -162,7 +171,7 @@ class Forms:
         self._by_number: dict[int, _Process] = {}
         self._by_link: dict[int, _Process] = {}  # by descriptor: those that have not closed their end
         self._waiting: list[AnswerForm] = []  # whose next mask nobody was asked for
-        self._asked_seconds = 0.0  # what those that were asked for are expected to take
+        self._unkilled: list[int] = []  # numbers of children that must end, and of which there was no time to say so
         self._expensive: OrderedDict[bytes, None] = OrderedDict()  # digests
 
     @property
@@ -204,38 +213,48 @@ class Forms:
             self._waiting.append(form)
 
     def turn(self) -> None:
-        """Ask for masks, of whoever took least so far first, as many as are expected to take what a step may wait."""
+        """Ask those clients' processes that have answered for masks, of whoever took least so far first.
+
+        A client is asked for what is expected to take its share of a step's time, or one mask, and for first masks.
+        """
         if not self._waiting:
             return
-        seconds = self._asked_seconds
-        if seconds + sum([_expectation(form) for form in self._waiting]) > self._step_seconds:
-            self._waiting.sort(key=lambda form: self._clocks[form.client])
-        asks: dict[_Process, list[AnswerForm]] = {}
-        for form in self._waiting:
-            expected = _expectation(form)
-            if form.error is not None:
-                form.waits = False
-            elif not form.asked and (not seconds or seconds + expected <= self._step_seconds) and self._has_room(form):
-                try:
-                    process = form.process or self._process_of(form.client)
-                except OSError as error:
-                    self._lose([form], error)
-                    continue
-                if process is None:
-                    break
-                asks.setdefault(process, []).append(form)
-                seconds += expected
-        for process in self._processes.values():
-            if process.given is not None and process.ended:
-                asks.setdefault(process, [])
-        for process, forms in asks.items():
-            self._send(process, forms)
-        for process in [one for one in self._processes.values() if not one.forms]:
-            self._close(process)  # what it was opened for did not get through to it
+        waiting: dict[int, list[AnswerForm]] = {}
+        for form in [form for form in self._waiting if form.waits]:
+            waiting.setdefault(form.client, []).append(form)
+        share = self._step_seconds / max(1, len(waiting))
+        busy = [process for process in self._processes.values() if process.asked]
+        n_busy, n_starting = len(busy), sum([process.starts for process in busy])
+        for client in waiting if len(waiting) == 1 else sorted(waiting, key=self._clocks.__getitem__):
+            process = self._processes.get(client)
+            if n_busy >= MOST_BUSY or (process is not None and process.asked):
+                continue
+            steps = _within(share, [form for form in waiting[client] if form.process is not None])
+            starts = [form for form in waiting[client] if form.process is None and self._has_room(form)]
+            starts = _within(share, starts)[:MOST_BEGUN] if n_starting < MOST_STARTING else []
+            if self._ask_for(client, steps, starts):
+                n_busy += 1
+                n_starting += bool(starts)
         self._waiting = [form for form in self._waiting if form.waits]
+
+    def _ask_for(self, client: int, steps: Sequence[AnswerForm], starts: Sequence[AnswerForm]) -> bool:
+        """Whether the client's process, opened where there is none, was asked for the masks of these."""
+        process = self._processes.get(client)
+        if process is None and starts:
+            try:
+                process = self._open(client)
+            except OSError as error:
+                self._lose(starts, error)
+        if process is None or not (steps or starts or (process.given and process.ended)):
+            return False
+        self._send(process, steps, starts)
+        if not process.forms:  # what it was opened for did not get through to it
+            self._close(process)
+        return bool(process.asked)
 
     def hear(self, seconds: float = 0.0) -> None:
         """Take what the processes say; wait for the first of it so long."""
+        self._kill()
         for descriptor, _ in self._poll.poll(seconds * 1000):
             if self._forker is not None and descriptor == self._forker.descriptor:
                 self._hear_forker(self._forker)
@@ -243,9 +262,9 @@ class Forms:
                 self._hear_process(process)
 
     def wait(self) -> None:
-        """Where no sequence can go on before its mask: for something to be said, as long as a step may wait."""
+        """Where no sequence can go on before its mask: for something to be said, for a moment."""
         self.turn()
-        self.hear(self._step_seconds)
+        self.hear(min(self._step_seconds, WAIT_SECONDS))
 
     def fill(self, forms: Sequence[AnswerForm], out: np.ndarray) -> list[int]:
         """The masks of these forms, int32 [n, words]. -> which are late, and empty; an empty one else cannot go on."""
@@ -267,82 +286,73 @@ class Forms:
 
     def _has_room(self, form: AnswerForm) -> bool:
         """Of one that gave way: for what it held then, and so much more that it does not do so again at once."""
-        if form.process is not None or form.needed == 0 or not self._processes:
+        if not form.needed or not self._processes:
             return True
         process = self._processes.get(form.client)
         if process is not None and process.given is not None:
             return False  # it has not said yet what that was
-        return self._held.room(form.needed + self._held.capacity / _ROOM_SHARE)
+        if self._held.room(form.needed + self._held.capacity / _ROOM_SHARE):
+            return True
+        if time.monotonic() - form.gave_way > ROOM_SECONDS:
+            self._fail(form, _not_held("there is no room for it beside those of others"))
+        return False
 
-    def _process_of(self, client: int) -> "_Process | None":
-        """Opened where there is none; None: there is no time for one now."""
-        if (process := self._processes.get(client)) is not None:
-            return process
+    def _open(self, client: int) -> _Process | None:
+        """None: there is no time for one now. Raises OSError."""
         if self._forker is None:
-            self._forker = Forker(self._checkpoint, self.vocab_size, int(self._held.capacity))
+            self._forker = Forker(self._checkpoint, self.vocab_size, int(_HARD * self._held.capacity))
             self._poll.register(self._forker.descriptor, select.POLLIN)
-        with open(os.memfd_create("pixelferry-form", os.MFD_CLOEXEC), "w+b") as file:
-            file.write(NONE.to_bytes(4, sys.byteorder, signed=True))
-            file.flush()
-            link = self._forker.fork(self._n_processes, file.fileno())
-            if link is None:
-                return None
-            process = _Process(client, self._n_processes, link, np.frombuffer(mmap.mmap(file.fileno(), 4), np.int32))
         self._n_processes += 1
+        if (forked := self._forker.fork(self._n_processes)) is None:
+            return None
+        process = _Process(client, self._n_processes, *forked)
         self._processes[client] = self._by_number[process.number] = self._by_link[process.descriptor] = process
-        self._poll.register(link, select.POLLIN)
+        self._poll.register(process.descriptor, select.POLLIN)
         return process
 
-    def _send(self, process: _Process, forms: Sequence[AnswerForm]) -> None:
+    def _send(self, process: _Process, steps: Sequence[AnswerForm], starts: Sequence[AnswerForm]) -> None:
         """What does not get through waits on."""
-        stepped = [form for form in forms if form.process is not None]
-        begun = [form for form in forms if form.process is None][:MOST_BEGUN]
-        slots = list(range(process.n_slots, process.n_slots + len(begun)))
-        asked = FormAsk(process.ended, [(form.slot, form.taken[form.n_sent]) for form in stepped], slots)
+        slots = list(range(process.n_slots, process.n_slots + len(starts)))
+        asked = FormAsk(process.ended, [(form.slot, form.taken[form.n_sent]) for form in steps], slots)
         with ExitStack() as stack:
             try:
-                files = [stack.enter_context(self._file(form)) for form in begun]
-                masks = [mmap.mmap(file.fileno(), 4 * mask_words(self.vocab_size)) for file in files]
+                files = [form_file(form.start, mask_words(self.vocab_size), stack) for form in starts]
             except OSError as error:
-                return self._lose(begun, error)
+                return self._lose(starts, error)
             try:
-                socket.send_fds(process.link, [msgspec.msgpack.encode(asked)], [file.fileno() for file in files])
-            except OSError:  # it has more than it can take now; or it has ended, and is about to be heard of
+                socket.send_fds(process.link, [msgspec.msgpack.encode(asked)], [file for file, _ in files])
+            except OSError:  # it has ended, and is about to be heard of
                 return
-        for form, slot, mask in zip(begun, slots, masks, strict=True):
-            form.expected, form.n_sent, form.starts = _expectation(form), len(form.taken), True
-            form.mask, form.slot, form.process = np.frombuffer(mask, np.int32), slot, process
+        for form, slot, (_, mask) in zip(starts, slots, files, strict=True):
+            form.expected, form.n_sent, form.begun = _expectation(form), len(form.taken), False
+            form.mask, form.slot, form.process = mask, slot, process
             process.forms[slot] = form
-        process.n_asked += 1
-        process.n_slots += len(begun)
-        process.ended = []
-        for form in stepped:
+        process.n_asked, process.n_slots, process.ended = process.n_asked + 1, process.n_slots + len(starts), []
+        process.starts = bool(starts)
+        for form in steps:
             form.n_sent += 1
-        for form in (*stepped, *begun):
-            form.waits, form.asked = False, True
-            self._asked_seconds += form.expected
+        now = time.monotonic()
+        for form in (*steps, *starts):
+            form.waits, form.asked = False, now
+            process.asked[form] = None
             self._clocks.begin(form.client, form.expected)
 
-    def _file(self, form: AnswerForm) -> BinaryIO:
-        """As form_messages.py has it."""
-        start = FormStart(form.grammar.source, form.grammar.marks, form.taken.tobytes())
-        file = open(os.memfd_create("pixelferry-form", os.MFD_CLOEXEC), "w+b")
-        file.write(bytes(4 * mask_words(self.vocab_size)) + msgspec.msgpack.encode(start))
-        file.flush()
-        return file
-
-    def _hear_process(self, process: _Process) -> None:
+    def _hear_process(self, process: _Process) -> bool:
+        """Whether it said anything, and be it that this is its end."""
         try:
             message = process.link.recv(MESSAGE_BYTES)
         except BlockingIOError:
-            return
+            return False
         except ConnectionResetError:
             message = b""
         if not message:  # it has ended: its parent says how
             self._poll.unregister(process.descriptor)
             del self._by_link[process.descriptor]
-            return
-        said = msgspec.msgpack.decode(message, type=FormSaid)
+        else:
+            self._take(process, msgspec.msgpack.decode(message, type=FormSaid))
+        return True
+
+    def _take(self, process: _Process, said: FormSaid) -> None:
         if process.given is None or said.n_asked >= process.given[2]:
             self._held.take(process.client, said.nbytes - process.nbytes)
             process.nbytes = said.nbytes
@@ -352,6 +362,7 @@ class Forms:
         # Of forms that have left it nothing is heard.
         for form, seconds in [(process.forms[slot], n) for slot, n in said.filled if slot in process.forms]:
             self._answered(form, seconds)
+            form.expected, form.begun = (seconds if form.begun else _STEP_SECONDS), True
             form.filled = form.n_sent == len(form.taken)
             if not form.filled:
                 self.ask(form)
@@ -366,8 +377,8 @@ class Forms:
         ended = forker.ended()
         for number, code in ended or ():
             if (process := self._by_number.get(number)) is not None:
-                while process.descriptor in self._by_link:  # what it has said before, and that this is its end
-                    self._hear_process(process)
+                while process.descriptor in self._by_link and self._hear_process(process):
+                    pass  # what it has said before, and that this is its end
                 if number in self._by_number:
                     self._ended(process, code)
         if ended is None:
@@ -398,15 +409,16 @@ class Forms:
             self.ask(one)
 
     def _answered(self, form: AnswerForm, seconds: float) -> None:
-        if form.asked:
-            form.asked = False
-            self._asked_seconds = max(0.0, self._asked_seconds - form.expected)
+        """seconds: of the processor, that it took."""
+        if form.asked and form.process is not None:
+            form.asked = 0.0
+            del form.process.asked[form]
             self._clocks.end(form.client, seconds, form.expected)
-            form.expected, form.starts = (_STEP_SECONDS if form.starts else seconds), False
 
     def _leave(self, form: AnswerForm) -> None:
         """Its process, which ends with the last form that it has."""
-        self._answered(form, form.expected)
+        # What it took until now it does not say: on an idle machine as long as it was waited for.
+        self._answered(form, max(form.expected, time.monotonic() - form.asked))
         form.filled = False
         process, form.process = form.process, None
         if process is None:
@@ -418,14 +430,21 @@ class Forms:
             self._close(process)
 
     def _close(self, process: _Process) -> None:
+        """Whatever it is at, it ends now."""
         if self._by_link.pop(process.descriptor, None) is not None:
             self._poll.unregister(process.descriptor)
         process.link.close()
         del self._by_number[process.number], self._processes[process.client]
         self._held.give(process.client, process.nbytes)
+        self._unkilled.append(process.number)
+        self._kill()
+
+    def _kill(self) -> None:
+        while self._unkilled and (self._forker is None or self._forker.kill(self._unkilled[0])):
+            del self._unkilled[0]
 
     def _fail(self, form: AnswerForm, error: RequestError) -> None:
-        form.error = error
+        form.error, form.waits = error, False
         self._leave(form)
 
     def _lose(self, forms: Sequence[AnswerForm], why: object) -> None:
@@ -448,7 +467,7 @@ class Forms:
             if len(self._processes) == len(process.forms) == 1:
                 self._fail(newest, self._too_large())
                 return
-            newest.needed = process.nbytes
+            newest.needed, newest.gave_way = process.nbytes, time.monotonic()
             if len(process.forms) > 1:  # how much of that it was is known when the process has freed it, and speaks
                 process.given = newest, process.nbytes, process.n_asked + 1
                 self._held.give(process.client, process.nbytes)
@@ -458,6 +477,17 @@ class Forms:
 
     def _too_large(self) -> RequestError:
         return _not_held(f"it takes more memory than {int(self._held.capacity) >> 20} MiB")
+
+
+def _within(seconds: float, forms: Sequence[AnswerForm]) -> list[AnswerForm]:
+    """As many of them as are expected to take so long, and the first."""
+    found: list[AnswerForm] = []
+    for form in forms:
+        seconds -= _expectation(form)
+        if found and seconds < 0:
+            break
+        found.append(form)
+    return found
 
 
 def _expectation(form: AnswerForm) -> float:

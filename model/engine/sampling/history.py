@@ -132,12 +132,17 @@ class History:
     def hold(self, form: "AnswerForm") -> None:
         """Before the first generated token. The form begins behind a thought."""
         self.form, self.looks_back = form, True
-        self.owes = self.thought_end is not None and not form.accepts_nothing
+        self.owes = self.thought_end is not None and not form.grammar.accepts_nothing
 
     @property
     def ready(self) -> bool:
         """Whether its next token could be drawn now, as far as its form goes."""
         return (form := self.holding) is None or form.ready
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a step would wait for long for the mask of its next token."""
+        return (form := self.holding) is not None and form.is_slow
 
     @property
     def holding(self) -> "AnswerForm | None":

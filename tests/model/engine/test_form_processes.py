@@ -14,6 +14,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint
 from configs.settings import EMBEDDED_MODEL
+from model.engine.sampling import forms as module
 from model.engine.sampling.forms import AnswerForm, Forms
 from model.registry import family_of
 from tests.tables import each_of
@@ -118,11 +119,14 @@ def test_a_form_that_began_again_stands_where_it_stood(opened: Callable[..., For
         form.end()
         form.end()
     until(lambda: not children(forker_of(forms)))
-    assert forms._held.total == 0 and not forms._asked_seconds and not len(forms._clocks)
+    assert forms._held.total == 0 and not len(forms._clocks)
 
 
-def test_a_clients_many_forms_do_not_keep_anothers_waiting(opened: Callable[..., Forms]) -> None:
-    """By the processor time that they took. A step of 1 ms asks for one start at a time."""
+def test_a_clients_many_forms_do_not_keep_anothers_waiting(
+    opened: Callable[..., Forms], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the processor time that they took. One works at a time here, and a step of 1 ms asks for one start."""
+    monkeypatch.setattr(module, "MOST_BUSY", 1)
     forms = opened(step_seconds=0.001)
     many = [begun(forms, client=1) for _ in range(6)]
     forms.turn()
@@ -190,10 +194,13 @@ def test_what_ends_one_form_ends_no_other(opened: Callable[..., Forms], grammar:
     beside, own = begun(forms), begun(forms, client=1)
     masks(forms, beside, own)
     process = max(children(forker_of(forms)))  # the newer one
+    if code == "internal":
+        os.kill(process, signal.SIGSTOP)
     form = begun(forms, grammar, client=1)
     if code == "internal":
         forms.turn()
-        forms._by_number[1].at[0] = 1  # as where it is at that form
+        assert own.process is not None and form.process is own.process
+        own.process.at[0] = form.slot  # as where it is at that form
         os.kill(process, signal.SIGKILL)
         until(lambda: form.error is not None, forms)
     assert masks(forms, form) == [[]] and form.error is not None and form.error.code == code
@@ -280,3 +287,41 @@ def test_an_engine_without_descriptors_loses_its_new_forms_alone(
     assert {form.error.code for form in lost if form.error is not None} == {"internal"}
     monkeypatch.undo()
     assert masks(forms, begun(forms, client=1)) == before
+
+
+def test_a_process_that_is_at_something_keeps_no_other_client_waiting(
+    opened: Callable[..., Forms], tokenizer: Tokenizer
+) -> None:
+    """One that is stopped stands here for one that compiles for seconds; its last form's end is its own."""
+    forms, a = opened(step_seconds=0.05), tokenizer.encode("a")[0]
+    long, other = begun(forms, client=1), begun(forms, client=2)
+    until(lambda: long.filled and other.filled, forms)
+    assert long.process is not None
+    (process,) = (pid for pid in children(forker_of(forms)) if pid == min(children(forker_of(forms))))
+    os.kill(process, signal.SIGSTOP)
+    many = [begun(forms, client=1) for _ in range(20)]
+    long.add(a)
+    for _ in range(30):
+        other.add(a)
+        until(lambda: other.filled, forms)
+    assert not long.filled and not any(form.filled for form in many)
+    for form in (long, *many):
+        form.end()
+    until(lambda: len(children(forker_of(forms))) == 1)
+    assert other.filled and len(forms._clocks) == 1
+
+
+def test_one_that_gave_way_ends_where_there_is_no_room_for_long(
+    opened: Callable[..., Forms], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROOM_SECONDS", 0.2)
+    forms, random = opened(step_seconds=0.05, nbytes=6 * MIB), np.random.default_rng(1)
+    letters = [tokenizer.encode(letter)[0] for letter in "acz"]
+    other, own = begun(forms, client=2), begun(forms, STATES, client=1)
+    until(lambda: own.filled and other.filled, forms)
+    while own.filled:
+        own.add(int(random.choice(letters)))
+        until(lambda: own.filled or own.process is None, forms)
+    until(lambda: own.error is not None, forms)
+    assert own.error is not None and "no room for it beside those of others" in own.error.message
+    assert other.filled and masks(forms, other)[0]
