@@ -29,6 +29,16 @@ def bound_memory(nbytes: int) -> None:
         raise CheckpointError(
             f"--worker-memory-mib is {nbytes >> 20}: a worker of this model takes {has >> 20} MiB before its first job"
         )
+    _limit(nbytes)
+
+
+def bound_growth(nbytes: int) -> None:
+    """The same of this forked process, which may take so much more than it has now; it leaves no core file."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(private_bytes() + nbytes)
+
+
+def _limit(nbytes: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (nbytes if hard == resource.RLIM_INFINITY else min(nbytes, hard), hard))
 

@@ -131,7 +131,7 @@ class Engine:
         if self.idle:
             return []
         if self._forms is not None:
-            self._forms.hear()
+            self._forms.receive()
         plan = self._scheduler.plan()
         if not plan.chunks:
             if self._forms is not None and self._scheduler.waits_for_masks:
@@ -140,7 +140,7 @@ class Engine:
                 raise BlockError("requests are waiting and none of them can run")
             return self._of_media(plan, self._let_go(plan))
         if self._forms is not None:
-            self._forms.turn()
+            self._forms.dispatch()
         started = time.monotonic()
         self.progress = progress = progress_of(plan, started)
         sequences = [self._scheduler[chunk.key] for chunk in plan.chunks]
@@ -149,7 +149,7 @@ class Engine:
         errors = self._errors(outcome) if outcome.failed or outcome.lost else {}
         events = self._scheduler.commit(plan, outcome)
         if self._forms is not None:  # the next masks are made while this step is told
-            self._forms.turn()
+            self._forms.dispatch()
         self.progress = None
         step = StepDone(
             tokens=tuple(events), stats=self.stats, seconds=dict(outcome.seconds), n_tokens=progress.tokens,

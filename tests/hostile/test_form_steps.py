@@ -27,7 +27,7 @@ RULES = '"a" | e "a" | e e "a" | "a" e | e "a" e | e e e'
 
 
 def body(number: int) -> bytes:
-    """An ambiguous grammar behind 404 characters; its number makes it one that nobody remembers."""
+    """An ambiguous grammar behind 404 characters; its number makes it another one each time."""
     grammar = f'start: "{number:04}{"-" * 400}" e\ne: {RULES}'
     return json.dumps({
         "messages": [{"role": "user", "content": "Hi"}], "structured_outputs": {"grammar": grammar},

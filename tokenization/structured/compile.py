@@ -27,7 +27,7 @@ from tokenization.structured.pattern import unlike
 from tokenization.structured.schema import pointer
 from tokenization.structured.tool_grammar import call_grammar
 from tokenization.structured.vocabulary import LIMITS, STEP_SECONDS, Effort, GrammarVocabulary
-from tokenization.worker_memory import private_bytes
+from tokenization.worker_memory import bound_growth
 
 CODE = "structured_output"
 _AMBIGUOUS = "it can be read in too many ways"
@@ -127,11 +127,8 @@ def _child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, write: 
                 with contextlib.suppress(OSError):  # that of the listing itself
                     os.close(int(name))
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (COMPILE_SECONDS, COMPILE_SECONDS + 1))
-        bound = private_bytes() + nbytes
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (bound if hard < 0 else min(bound, hard), hard))
+        bound_growth(nbytes)
         try:
             told = _Told(form=compiled(grammar, vocabulary, blanks))
         except ChatError as error:

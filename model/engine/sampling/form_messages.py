@@ -3,9 +3,9 @@
 To the process that forks goes a number, with two descriptors: one end of a link to its new child, and a file in memory,
 one int32, in which the child says which form it is at, or NONE. A number alone ends that child.
 
-The link takes FormAsk, with the files of the forms that begin, and gives FormSaid. The file of a form begins with its
-mask, int32 [mask_words]: bit i is id i, and bit vocab_size says that the answer may end. Behind that stands FormStart,
-which the child cuts off.
+The link takes FormRequest, with the files of the forms that begin, and gives FormReply. The file of a form begins with
+its mask, int32 [mask_words]: bit i is id i, and bit vocab_size says that the answer may end. Behind that stands
+FormStart, which the child cuts off.
 """
 
 import struct
@@ -28,7 +28,7 @@ class FormStart(msgspec.Struct, frozen=True, array_like=True):
     tokens: bytes  # int32: those of the answer that were drawn already
 
 
-class FormAsk(msgspec.Struct, frozen=True, array_like=True):
+class FormRequest(msgspec.Struct, frozen=True, array_like=True):
     """What a child is to do, in this order. A slot is a form's number in it."""
 
     ended: list[int]
@@ -36,7 +36,7 @@ class FormAsk(msgspec.Struct, frozen=True, array_like=True):
     begun: list[int]  # the first one is
 
 
-class FormSaid(msgspec.Struct, frozen=True, array_like=True):
+class FormReply(msgspec.Struct, frozen=True, array_like=True):
     """What a child has done of it."""
 
     n_asked: int  # messages that it has had so far

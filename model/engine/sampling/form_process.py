@@ -11,7 +11,6 @@ import ctypes
 import gc
 import mmap
 import os
-import resource
 import select
 import signal
 import socket
@@ -32,19 +31,19 @@ from model.engine.sampling.form_messages import (
     NO_CHILD,
     NONE,
     NUMBER,
-    FormAsk,
-    FormSaid,
+    FormReply,
+    FormRequest,
     FormStart,
     mask_words,
 )
 from model.registry import family_of
 from tokenization.structured.compile import COMPILE_SECONDS
 from tokenization.structured.vocabulary import LIMITS, Effort, GrammarVocabulary
-from tokenization.worker_memory import PAGE, private_bytes, return_pages
+from tokenization.worker_memory import PAGE, bound_growth, return_pages
 
 KILL_SECONDS = 0.05  # of the processor, for taking one token or for one mask: the child is ended by then
 CHILD_BYTES = 2 << 20  # that a child has before its forms: pages of its parent's that it has written to
-TELL_SECONDS = 0.001  # after so long what is done is told, before more is
+REPLY_SECONDS = 0.001  # after so long a reply tells what is done, before more is
 _ANY_PIXELS = 1 << 24  # of a processor whose tokenizer alone is used
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
@@ -55,11 +54,11 @@ def main(argv: list[str]) -> int:
     gc.collect()
     gc.freeze()  # or the first collection of every child would write to all of these pages
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it was closed with something unread
-        _Forks(vocabulary, most_bytes, socket.socket(fileno=control)).serve()
+        _ForkServer(vocabulary, most_bytes, socket.socket(fileno=control)).serve()
     return 0
 
 
-class _Forks:
+class _ForkServer:
     """Takes numbers and descriptors, and says which child ended how, until the engine has closed its end."""
 
     def __init__(self, vocabulary: GrammarVocabulary, most_bytes: int, control: socket.socket) -> None:
@@ -86,7 +85,7 @@ class _Forks:
         (number,) = NUMBER.unpack(message)
         if not descriptors:
             for pid in [pid for pid, own in self._numbers.items() if own == number]:
-                os.kill(pid, signal.SIGKILL)  # not reaped yet, so that it is nobody else's
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so that the number is its own
             return True
         try:
             pid = os.fork()
@@ -115,7 +114,8 @@ class _Forks:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._control.close()
-            _bound(self._most_bytes)
+            bound_growth(self._most_bytes)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # an abort of the library says more than a log should hold
             _Child(self._vocabulary, socket.socket(fileno=link), np.frombuffer(mmap.mmap(at, 0), np.int32)).serve()
             code = 0
         except (BrokenPipeError, ConnectionResetError):
@@ -128,15 +128,6 @@ class _Forks:
             os._exit(code)
 
 
-def _bound(nbytes: int) -> None:
-    """What the library cannot have it aborts for; of what it says then, and it is much, nothing is logged."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    bound = private_bytes() + nbytes
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (bound if hard < 0 else min(bound, hard), hard))
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-
 class _Child:
     """The forms of one client's answers: tokens come, and masks are filled."""
 
@@ -146,8 +137,8 @@ class _Child:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY)
         self._had = self._resident() - CHILD_BYTES
         self._forms: dict[int, _Form] = {}  # by slot
-        self._said = FormSaid(0, 0, [], [], [])
-        self._told = time.monotonic()
+        self._reply = FormReply(0, 0, [], [], [])
+        self._replied = time.monotonic()
 
     def serve(self) -> None:
         """Until the engine has closed its end."""
@@ -155,13 +146,13 @@ class _Child:
             message, files, _, _ = socket.recv_fds(self._link, MESSAGE_BYTES, MOST_BEGUN)
             if not message:
                 return
-            asked = msgspec.msgpack.decode(message, type=FormAsk)
-            self._said = FormSaid(self._said.n_asked + 1, 0, [], [], [])
+            asked = msgspec.msgpack.decode(message, type=FormRequest)
+            self._reply = FormReply(self._reply.n_asked + 1, 0, [], [], [])
             for slot in asked.ended:
                 self._forms.pop(slot, None)
             if asked.ended:
                 return_pages()
-            self._told = time.monotonic()
+            self._replied = time.monotonic()
             for slot, token in asked.stepped:
                 if (form := self._forms.get(slot)) is not None:
                     _end_after(KILL_SECONDS)
@@ -176,23 +167,23 @@ class _Child:
                 self._note(slot, form, time.thread_time() - began)
             self._at[0] = NONE
             signal.setitimer(signal.ITIMER_PROF, 0)
-            self._tell()
+            self._send_reply()
 
     def _note(self, slot: int, form: "_Form", seconds: float) -> None:
         """What came of it. That of the next ones does not keep the engine waiting for it."""
         if (why := form.error) is not None:
-            self._said.failed.append((slot, why))
+            self._reply.failed.append((slot, why))
         elif form.effort.too_much:
-            self._said.expensive.append(slot)
+            self._reply.expensive.append(slot)
         else:
-            self._said.filled.append((slot, seconds))
-        if time.monotonic() - self._told > TELL_SECONDS:
-            self._tell()
+            self._reply.filled.append((slot, seconds))
+        if time.monotonic() - self._replied > REPLY_SECONDS:
+            self._send_reply()
 
-    def _tell(self) -> None:
-        said = msgspec.structs.replace(self._said, nbytes=max(0, self._resident() - self._had))
-        self._link.send(msgspec.msgpack.encode(said))
-        self._said, self._told = FormSaid(said.n_asked, 0, [], [], []), time.monotonic()
+    def _send_reply(self) -> None:
+        reply = msgspec.structs.replace(self._reply, nbytes=max(0, self._resident() - self._had))
+        self._link.send(msgspec.msgpack.encode(reply))
+        self._reply, self._replied = FormReply(reply.n_asked, 0, [], [], []), time.monotonic()
 
     def _resident(self) -> int:
         """Bytes of its memory that are no file's, those that it shares with its parent among them."""
@@ -207,7 +198,7 @@ class _Form:
         """file: descriptor, as form_messages.py has it."""
         nbytes = 4 * mask_words(vocabulary.vocab_size)
         start = msgspec.msgpack.decode(os.pread(file, os.fstat(file).st_size - nbytes, nbytes), type=FormStart)
-        os.ftruncate(file, nbytes)  # it is memory that counts for nobody
+        os.ftruncate(file, nbytes)  # memory that no limit of a process counts
         self._mask = np.frombuffer(mmap.mmap(file, nbytes), np.int32)
         self._drawable = np.zeros_like(self._mask)
         self._drawable[: vocabulary.words] = vocabulary.mask(start.marks)
@@ -250,7 +241,7 @@ class _Form:
 
 
 def _end_after(seconds: float) -> None:
-    """The kernel ends this process, when it has taken so much of the processor from now on: nobody asks for SIGPROF."""
+    """The kernel ends this process, when it has taken so much of the processor from now on: SIGPROF has no handler."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 

@@ -20,14 +20,14 @@ import msgspec
 import numpy as np
 
 from model.engine.plan import FailureCode, RequestError
-from model.engine.sampling.forker import Forker, form_file
+from model.engine.sampling.fork_server import ForkServer, form_file
 from model.engine.sampling.form_messages import (
     MESSAGE_BYTES,
     MOST_BEGUN,
     NO_CHILD,
     NONE,
-    FormAsk,
-    FormSaid,
+    FormReply,
+    FormRequest,
     FormStart,
     mask_words,
 )
@@ -42,11 +42,11 @@ MOST_BUSY = 4  # clients whose processes work at once
 MOST_STARTING = 2  # of these, clients for which one compiles: that may take seconds
 SLOW_SECONDS = 0.002  # of the processor: a row whose masks take longer has no part of a step before its mask is there
 WAIT_SECONDS = 0.05  # where there is nothing but masks to wait for, before others' requests are looked at
-ROOM_SECONDS = 30.0  # after which a form that gave way ends for want of room
+ROOM_SECONDS = 30.0  # after which a form that was evicted ends for want of room
 _START_SECONDS = 0.01  # that a form is expected to take to its first mask, and each token of it that was drawn already
 _REPLAY_SECONDS = 0.0001
 _STEP_SECONDS = 0.001  # that its first step behind that is
-_LEAST_BYTES = 1 << 20  # that one which gave way is thought to have held
+_LEAST_BYTES = 1 << 20  # that an evicted form is thought to have held
 _HARD = 1.5  # times what forms may hold is the most of one process, where the kernel refuses it
 _ROOM_SHARE = 8  # of all that forms may hold, an eighth is free beside that before it begins again
 
@@ -72,8 +72,8 @@ class AnswerForm:
         self.asked = 0.0  # since when (monotonic); 0: the process has answered
         self.begun = False  # the process has answered once
         self.expected = 0.0  # processor seconds that its next step is expected to take
-        self.needed = 0  # bytes that it held before it gave way
-        self.gave_way = 0.0  # when (monotonic)
+        self.needed = 0  # bytes that it held before it was evicted
+        self.evicted_at = 0.0  # when (monotonic)
 
     @property
     def ready(self) -> bool:
@@ -144,11 +144,11 @@ class _Process:
         self.asked: dict[AnswerForm, None] = {}  # those of the last message that it has not answered yet
         self.starts = False  # some of these begin
         self.n_slots = 0
-        self.ended: list[int] = []  # slots, which it has not been told yet
+        self.ended: list[int] = []  # slots, which the next message names
         self.nbytes = 0  # that it holds
         self.n_asked = 0  # messages that it was sent
-        # What gave way, what the process held before, and the number of the message that tells it so.
-        self.given: tuple[AnswerForm, int, int] | None = None
+        # The form that was evicted, what the process held before, and the number of the message that says so.
+        self.evicted: tuple[AnswerForm, int, int] | None = None
 
 
 class Forms:
@@ -163,14 +163,14 @@ class Forms:
         self._checkpoint, self._step_seconds = checkpoint, step_seconds
         self._held: Holdings[int] = Holdings(nbytes)  # by client
         self._clocks: ServiceClocks[int] = ServiceClocks()  # processor seconds
-        self._forker: Forker | None = None
+        self._server: ForkServer | None = None
         self._poll = select.poll()
         self._live: dict[AnswerForm, None] = {}  # those of sequences that run
         self._n_processes = 0
         self._processes: dict[int, _Process] = {}  # by client
         self._by_number: dict[int, _Process] = {}
         self._by_link: dict[int, _Process] = {}  # by descriptor: those that have not closed their end
-        self._waiting: list[AnswerForm] = []  # whose next mask nobody was asked for
+        self._waiting: list[AnswerForm] = []  # whose next mask is not asked for yet
         self._unkilled: list[int] = []  # numbers of children that must end, and of which there was no time to say so
         self._expensive: OrderedDict[bytes, None] = OrderedDict()  # digests
 
@@ -212,8 +212,8 @@ class Forms:
             form.waits = True
             self._waiting.append(form)
 
-    def turn(self) -> None:
-        """Ask those clients' processes that have answered for masks, of whoever took least so far first.
+    def dispatch(self) -> None:
+        """Ask those clients' processes that have answered for masks, the client that took least so far first.
 
         A client is asked for what is expected to take its share of a step's time, or one mask, and for first masks.
         """
@@ -245,34 +245,34 @@ class Forms:
                 process = self._open(client)
             except OSError as error:
                 self._lose(starts, error)
-        if process is None or not (steps or starts or (process.given and process.ended)):
+        if process is None or not (steps or starts or (process.evicted and process.ended)):
             return False
         self._send(process, steps, starts)
         if not process.forms:  # what it was opened for did not get through to it
             self._close(process)
         return bool(process.asked)
 
-    def hear(self, seconds: float = 0.0) -> None:
-        """Take what the processes say; wait for the first of it so long."""
+    def receive(self, seconds: float = 0.0) -> None:
+        """Take the replies of the processes; wait for the first one so long."""
         self._kill()
         for descriptor, _ in self._poll.poll(seconds * 1000):
-            if self._forker is not None and descriptor == self._forker.descriptor:
-                self._hear_forker(self._forker)
+            if self._server is not None and descriptor == self._server.descriptor:
+                self._receive_ended(self._server)
             elif (process := self._by_link.get(descriptor)) is not None:
-                self._hear_process(process)
+                self._receive_from(process)
 
     def wait(self) -> None:
-        """Where no sequence can go on before its mask: for something to be said, for a moment."""
-        self.turn()
-        self.hear(min(self._step_seconds, WAIT_SECONDS))
+        """For the next reply, for a moment: where no sequence can go on before its mask."""
+        self.dispatch()
+        self.receive(min(self._step_seconds, WAIT_SECONDS))
 
     def fill(self, forms: Sequence[AnswerForm], out: np.ndarray) -> list[int]:
         """The masks of these forms, int32 [n, words]. -> which are late, and empty; an empty one else cannot go on."""
         until = time.monotonic() + self._step_seconds
         left = 0.0
         while True:
-            self.turn()
-            self.hear(left)
+            self.dispatch()
+            self.receive(left)
             late = [i for i, form in enumerate(forms) if not form.ready]
             left = until - time.monotonic()
             if not late or left <= 0:
@@ -285,25 +285,25 @@ class Forms:
         return late
 
     def _has_room(self, form: AnswerForm) -> bool:
-        """Of one that gave way: for what it held then, and so much more that it does not do so again at once."""
+        """For an evicted one: for what it held, and so much more that it is not evicted again at once."""
         if not form.needed or not self._processes:
             return True
         process = self._processes.get(form.client)
-        if process is not None and process.given is not None:
-            return False  # it has not said yet what that was
+        if process is not None and process.evicted is not None:
+            return False  # its reply does not tell yet what that was
         if self._held.room(form.needed + self._held.capacity / _ROOM_SHARE):
             return True
-        if time.monotonic() - form.gave_way > ROOM_SECONDS:
+        if time.monotonic() - form.evicted_at > ROOM_SECONDS:
             self._fail(form, _not_held("there is no room for it beside those of others"))
         return False
 
     def _open(self, client: int) -> _Process | None:
         """None: there is no time for one now. Raises OSError."""
-        if self._forker is None:
-            self._forker = Forker(self._checkpoint, self.vocab_size, int(_HARD * self._held.capacity))
-            self._poll.register(self._forker.descriptor, select.POLLIN)
+        if self._server is None:
+            self._server = ForkServer(self._checkpoint, self.vocab_size, int(_HARD * self._held.capacity))
+            self._poll.register(self._server.descriptor, select.POLLIN)
         self._n_processes += 1
-        if (forked := self._forker.fork(self._n_processes)) is None:
+        if (forked := self._server.fork(self._n_processes)) is None:
             return None
         process = _Process(client, self._n_processes, *forked)
         self._processes[client] = self._by_number[process.number] = self._by_link[process.descriptor] = process
@@ -313,7 +313,7 @@ class Forms:
     def _send(self, process: _Process, steps: Sequence[AnswerForm], starts: Sequence[AnswerForm]) -> None:
         """What does not get through waits on."""
         slots = list(range(process.n_slots, process.n_slots + len(starts)))
-        asked = FormAsk(process.ended, [(form.slot, form.taken[form.n_sent]) for form in steps], slots)
+        asked = FormRequest(process.ended, [(form.slot, form.taken[form.n_sent]) for form in steps], slots)
         with ExitStack() as stack:
             try:
                 files = [form_file(form.start, mask_words(self.vocab_size), stack) for form in starts]
@@ -337,8 +337,8 @@ class Forms:
             process.asked[form] = None
             self._clocks.begin(form.client, form.expected)
 
-    def _hear_process(self, process: _Process) -> bool:
-        """Whether it said anything, and be it that this is its end."""
+    def _receive_from(self, process: _Process) -> bool:
+        """Whether there was anything to read: a reply, or its end."""
         try:
             message = process.link.recv(MESSAGE_BYTES)
         except BlockingIOError:
@@ -349,43 +349,43 @@ class Forms:
             self._poll.unregister(process.descriptor)
             del self._by_link[process.descriptor]
         else:
-            self._take(process, msgspec.msgpack.decode(message, type=FormSaid))
+            self._take(process, msgspec.msgpack.decode(message, type=FormReply))
         return True
 
-    def _take(self, process: _Process, said: FormSaid) -> None:
-        if process.given is None or said.n_asked >= process.given[2]:
-            self._held.take(process.client, said.nbytes - process.nbytes)
-            process.nbytes = said.nbytes
-            if process.given is not None:
-                (given, before, _), process.given = process.given, None
-                given.needed = max(before - said.nbytes, _LEAST_BYTES)
+    def _take(self, process: _Process, reply: FormReply) -> None:
+        if process.evicted is None or reply.n_asked >= process.evicted[2]:
+            self._held.take(process.client, reply.nbytes - process.nbytes)
+            process.nbytes = reply.nbytes
+            if process.evicted is not None:
+                (evicted, before, _), process.evicted = process.evicted, None
+                evicted.needed = max(before - reply.nbytes, _LEAST_BYTES)
         # Of forms that have left it nothing is heard.
-        for form, seconds in [(process.forms[slot], n) for slot, n in said.filled if slot in process.forms]:
+        for form, seconds in [(process.forms[slot], n) for slot, n in reply.filled if slot in process.forms]:
             self._answered(form, seconds)
             form.expected, form.begun = (seconds if form.begun else _STEP_SECONDS), True
             form.filled = form.n_sent == len(form.taken)
             if not form.filled:
                 self.ask(form)
-        for form in [process.forms[slot] for slot in said.expensive if slot in process.forms]:
+        for form in [process.forms[slot] for slot in reply.expensive if slot in process.forms]:
             self._remember(form)
-        for form, why in [(process.forms[slot], why) for slot, why in said.failed if slot in process.forms]:
+        for form, why in [(process.forms[slot], why) for slot, why in reply.failed if slot in process.forms]:
             self._fail(form, RequestError(f"the form of the answer could not be held on: {why}", CODE))
         if not self._held.room(0):
-            self._give_way()
+            self._evict_newest()
 
-    def _hear_forker(self, forker: Forker) -> None:
-        ended = forker.ended()
+    def _receive_ended(self, server: ForkServer) -> None:
+        ended = server.ended()
         for number, code in ended or ():
             if (process := self._by_number.get(number)) is not None:
-                while process.descriptor in self._by_link and self._hear_process(process):
-                    pass  # what it has said before, and that this is its end
+                while process.descriptor in self._by_link and self._receive_from(process):
+                    pass  # its last replies, and its end
                 if number in self._by_number:
                     self._ended(process, code)
         if ended is None:
             _log.error("the process of the forms has ended; those of running answers are lost")
-            self._poll.unregister(forker.descriptor)
-            forker.close()
-            self._forker = None
+            self._poll.unregister(server.descriptor)
+            server.close()
+            self._server = None
             for process in tuple(self._by_number.values()):
                 for form in tuple(process.forms.values()):
                     self._fail(form, RequestError("the form of the answer is lost: its process ended"))
@@ -440,7 +440,7 @@ class Forms:
         self._kill()
 
     def _kill(self) -> None:
-        while self._unkilled and (self._forker is None or self._forker.kill(self._unkilled[0])):
+        while self._unkilled and (self._server is None or self._server.kill(self._unkilled[0])):
             del self._unkilled[0]
 
     def _fail(self, form: AnswerForm, error: RequestError) -> None:
@@ -459,7 +459,7 @@ class Forms:
         if len(self._expensive) > MAX_REMEMBERED:
             self._expensive.popitem(last=False)
 
-    def _give_way(self) -> None:
+    def _evict_newest(self) -> None:
         """The newest form of the client that holds most waits until there is room for it. One alone has failed."""
         while not self._held.room(0):
             process = max(self._processes.values(), key=lambda one: one.nbytes)
@@ -467,9 +467,9 @@ class Forms:
             if len(self._processes) == len(process.forms) == 1:
                 self._fail(newest, self._too_large())
                 return
-            newest.needed, newest.gave_way = process.nbytes, time.monotonic()
+            newest.needed, newest.evicted_at = process.nbytes, time.monotonic()
             if len(process.forms) > 1:  # how much of that it was is known when the process has freed it, and speaks
-                process.given = newest, process.nbytes, process.n_asked + 1
+                process.evicted = newest, process.nbytes, process.n_asked + 1
                 self._held.give(process.client, process.nbytes)
                 process.nbytes = 0
             self._leave(newest)

@@ -53,9 +53,9 @@ def opened(tokenizer: Tokenizer) -> Iterator[Callable[..., Forms]]:
     for forms in made:
         for form in tuple(forms._live):
             form.end()
-        assert forms._forker is not None
-        process = forms._forker._process.pid
-        forms._forker.close()
+        assert forms._server is not None
+        process = forms._server._process.pid
+        forms._server.close()
         assert not Path(f"/proc/{process}").exists()
 
 
@@ -84,9 +84,9 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def forker_of(forms: Forms) -> int:
-    assert forms._forker is not None
-    return forms._forker._process.pid
+def server_of(forms: Forms) -> int:
+    assert forms._server is not None
+    return forms._server._process.pid
 
 
 def until(holds: Callable[[], bool], forms: Forms | None = None) -> None:
@@ -112,13 +112,13 @@ def test_a_form_that_began_again_stands_where_it_stood(opened: Callable[..., For
     (behind,) = masks(forms, one)
     assert END in behind and masks(forms, other) == [first[0]]
     one.end()
-    until(lambda: len(children(forker_of(forms))) == 1)
+    until(lambda: len(children(server_of(forms))) == 1)
     one.begin()
     assert masks(forms, one) == [behind]
     for form in (one, other):
         form.end()
         form.end()
-    until(lambda: not children(forker_of(forms)))
+    until(lambda: not children(server_of(forms)))
     assert forms._held.total == 0 and not len(forms._clocks)
 
 
@@ -129,7 +129,7 @@ def test_a_clients_many_forms_do_not_keep_anothers_waiting(
     monkeypatch.setattr(module, "MOST_BUSY", 1)
     forms = opened(step_seconds=0.001)
     many = [begun(forms, client=1) for _ in range(6)]
-    forms.turn()
+    forms.dispatch()
     others = [begun(forms, client=2) for _ in range(2)]
     order: list[AnswerForm] = []
     while len(order) < 8:
@@ -139,7 +139,7 @@ def test_a_clients_many_forms_do_not_keep_anothers_waiting(
     assert [form for form in order if form in many] == many
 
 
-def test_forms_hold_so_much_and_the_newest_of_whoever_holds_most_waits(
+def test_forms_hold_so_much_and_the_newest_of_the_largest_client_waits(
     opened: Callable[..., Forms], tokenizer: Tokenizer
 ) -> None:
     """Until there is room for what it held; then it stands where it stood."""
@@ -193,12 +193,12 @@ def test_what_ends_one_form_ends_no_other(opened: Callable[..., Forms], grammar:
     forms = opened()
     beside, own = begun(forms), begun(forms, client=1)
     masks(forms, beside, own)
-    process = max(children(forker_of(forms)))  # the newer one
+    process = max(children(server_of(forms)))  # the newer one
     if code == "internal":
         os.kill(process, signal.SIGSTOP)
     form = begun(forms, grammar, client=1)
     if code == "internal":
-        forms.turn()
+        forms.dispatch()
         assert own.process is not None and form.process is own.process
         own.process.at[0] = form.slot  # as where it is at that form
         os.kill(process, signal.SIGKILL)
@@ -211,11 +211,11 @@ def test_forms_of_a_process_that_was_killed_begin_again(opened: Callable[..., Fo
     forms = opened()
     found = [begun(forms), begun(forms)]
     before = masks(forms, *found)
-    (process,) = children(forker_of(forms))
+    (process,) = children(server_of(forms))
     os.kill(process, signal.SIGKILL)
-    until(lambda: process not in children(forker_of(forms)))
+    until(lambda: process not in children(server_of(forms)))
     until(lambda: not any(form.filled for form in found), forms)
-    assert masks(forms, *found) == before and len(children(forker_of(forms))) == 1
+    assert masks(forms, *found) == before and len(children(server_of(forms))) == 1
 
 
 def test_running_forms_end_with_the_process_that_forked_them_and_new_ones_get_another(
@@ -224,8 +224,8 @@ def test_running_forms_end_with_the_process_that_forked_them_and_new_ones_get_an
     forms = opened()
     form = begun(forms)
     masks(forms, form)
-    inside = children(forker_of(forms))
-    os.kill(forker_of(forms), signal.SIGKILL)
+    inside = children(server_of(forms))
+    os.kill(server_of(forms), signal.SIGKILL)
     until(lambda: form.error is not None, forms)
     assert form.error is not None and form.error.code == "internal"
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inside))
@@ -240,13 +240,13 @@ def test_an_engine_that_is_killed_leaves_no_process(opened: Callable[..., Forms]
             forms = opened()
             form = begun(forms)
             masks(forms, form)
-            os.write(write, f"{forker_of(forms)} {children(forker_of(forms))[0]}".encode())
+            os.write(write, f"{server_of(forms)} {children(server_of(forms))[0]}".encode())
             time.sleep(60)
         finally:
             os._exit(1)
     os.close(write)
-    with open(read, "rb", 0) as said:
-        pids = said.read(100).split()
+    with open(read, "rb", 0) as pipe:
+        pids = pipe.read(100).split()
     os.kill(engine, signal.SIGKILL)
     os.waitpid(engine, 0)
     assert len(pids) == 2 and re.fullmatch(rb"\d+", pids[0])
@@ -267,7 +267,7 @@ def test_what_a_first_mask_took_is_not_expected_of_the_next(opened: Callable[...
     until(lambda: all(form.filled for form in found), forms)
     for form in found:
         form.add(a)
-    forms.turn()
+    forms.dispatch()
     assert all(form.asked for form in found)
 
 
@@ -297,7 +297,7 @@ def test_a_process_that_is_at_something_keeps_no_other_client_waiting(
     long, other = begun(forms, client=1), begun(forms, client=2)
     until(lambda: long.filled and other.filled, forms)
     assert long.process is not None
-    (process,) = (pid for pid in children(forker_of(forms)) if pid == min(children(forker_of(forms))))
+    (process,) = (pid for pid in children(server_of(forms)) if pid == min(children(server_of(forms))))
     os.kill(process, signal.SIGSTOP)
     many = [begun(forms, client=1) for _ in range(20)]
     long.add(a)
@@ -307,7 +307,7 @@ def test_a_process_that_is_at_something_keeps_no_other_client_waiting(
     assert not long.filled and not any(form.filled for form in many)
     for form in (long, *many):
         form.end()
-    until(lambda: len(children(forker_of(forms))) == 1)
+    until(lambda: len(children(server_of(forms))) == 1)
     assert other.filled and len(forms._clocks) == 1
 
 

@@ -18,7 +18,7 @@ from model.engine.sampling.form_messages import ENDED, NONE, NUMBER, FormStart
 _ENVIRONMENT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 
 
-class Forker:
+class ForkServer:
     """Made by the first form. Raises OSError where the machine has no process."""
 
     def __init__(self, checkpoint: Path, vocab_size: int, most_bytes: int) -> None:
