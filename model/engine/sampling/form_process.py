@@ -41,7 +41,7 @@ from tokenization.structured.compile import COMPILE_SECONDS
 from tokenization.structured.vocabulary import LIMITS, Effort, GrammarVocabulary
 from tokenization.worker_memory import PAGE, bound_growth, return_pages
 
-KILL_SECONDS = 0.05  # of the processor, for taking one token or for one mask: the child is ended by then
+KILL_SECONDS = 0.04  # of the processor, for taking one token or for one mask; the kernel looks at each of its ticks
 CHILD_BYTES = 2 << 20  # that a child has before its forms: pages of its parent's that it has written to
 REPLY_SECONDS = 0.001  # after so long a reply tells what is done, before more is
 _ANY_PIXELS = 1 << 24  # of a processor whose tokenizer alone is used
