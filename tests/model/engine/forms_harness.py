@@ -1,5 +1,7 @@
 """Requests whose answers are held to a form: compiled as a worker does, and run by an engine."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +19,25 @@ DRAWN = SamplingParams(max_tokens=48, temperature=1.0, seed=5)
 TEXT: Parts = ["one two three, four five six"]
 PICTURE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
 DATE = r"[0-9]{4}-(0[1-9]|1[0-2])"
+# Its steps are expensive behind some 70 letters.
+AMBIGUOUS = CompiledGrammar(
+    source=json.dumps({"grammars": [{"lark_grammar": """%llguidance {"no_forcing": true}
+start: e
+e: "a" | e "a" | e e "a" | "a" e | e "a" e | e e e"""}]})
+)  # fmt: skip
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose parent it is, and that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
 
 
 class Held:

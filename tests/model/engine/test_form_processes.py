@@ -8,15 +8,19 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from configs.checkpoint import Checkpoint
 from configs.settings import EMBEDDED_MODEL
+from model.engine.plan import RequestError
+from model.engine.sampling import fork_server
 from model.engine.sampling import forms as module
 from model.engine.sampling.forms import AnswerForm, Forms
 from model.registry import family_of
+from tests.model.engine.forms_harness import AMBIGUOUS, children
 from tests.tables import each_of
 from tokenization.chat.grammar import CompiledGrammar
 from tokenization.text.tokenizer import Tokenizer
@@ -70,18 +74,6 @@ def masks(forms: Forms, *wanted: AnswerForm) -> list[list[int]]:
     out = np.empty((len(wanted), -(-forms.vocab_size // 32)), np.int32)
     assert forms.fill(wanted, out) == []
     return [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in out]
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended meanwhile
-            continue
-        if int(fields[1]) == pid and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return found
 
 
 def server_of(forms: Forms) -> int:
@@ -325,3 +317,35 @@ def test_one_that_gave_way_ends_where_there_is_no_room_for_long(
     until(lambda: own.error is not None, forms)
     assert own.error is not None and "no room for it beside those of others" in own.error.message
     assert other.filled and masks(forms, other)[0]
+
+
+def test_the_kernel_ends_a_step_that_takes_long(opened: Callable[..., Forms], tokenizer: Tokenizer) -> None:
+    """Of tokens that are replayed no sum is taken, so that each has its own end; another client's go on."""
+    forms, a = opened(), tokenizer.encode("a")[0]
+    other, form = begun(forms, client=1), forms.hold(AMBIGUOUS, (END,))
+    before = masks(forms, other)
+    form.taken.extend([a] * 400)
+    form.begin()
+    assert masks(forms, form, other) == [[], *before]
+    assert form.error is not None and "too much processor time" in form.error.message
+    with pytest.raises(RequestError, match="too much processor time"):
+        forms.hold(AMBIGUOUS, (END,))
+
+
+def test_a_forms_file_is_its_mask_once_it_has_begun(
+    opened: Callable[..., Forms], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its source may be megabytes, which no limit counts."""
+    files: list[int] = []
+    make = fork_server.form_file
+
+    def kept(*asked: Any) -> Any:
+        file, mask = make(*asked)
+        files.append(os.dup(file))
+        return file, mask
+
+    monkeypatch.setattr(module, "form_file", kept)
+    forms = opened()
+    masks(forms, begun(forms))
+    assert os.fstat(files[0]).st_size == 4 * (forms.vocab_size // 32 + 1)
+    os.close(files[0])

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import os
 import re
+import signal
 from typing import Any, Literal
 
 import msgspec
@@ -19,17 +21,12 @@ from model.net.multimodal import MultimodalLM
 from model.staging.layout import SamplingArrays
 from model.staging.packing import Packing
 from tests.model.engine.engine_harness import EngineHarness
-from tests.model.engine.forms_harness import DATE, PICTURE, TEXT, Held
+from tests.model.engine.forms_harness import AMBIGUOUS, DATE, PICTURE, TEXT, Held, children
 from tests.model.staging.late import Late
 from tests.tables import each_of
 from tokenization.chat.grammar import CompiledGrammar
 
 pytestmark = pytest.mark.network
-AMBIGUOUS = CompiledGrammar(
-    source=json.dumps({"grammars": [{"lark_grammar": """%llguidance {"no_forcing": true}
-start: e
-e: "a" | e "a" | e e "a" | "a" e | e "a" e | e e e"""}]})
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -249,6 +246,56 @@ def test_what_is_drawn_is_the_same_however_late_masks_are(held: Held, prefix_cac
             for i in range(one.sampling.n)
         ]
     assert found[1] == found[60_000] and steps[1] > steps[60_000] + 10
+
+
+def test_a_late_row_has_no_part_of_the_steps_until_its_mask_is_there(held: Held) -> None:
+    """Its client's process is stopped meanwhile; what goes on beside it has the steps alone."""
+    engine = held.engine(form_step_ms=1)
+    for request in (held.asked("x", held.form("regex", "[ab]{40}")), held.asked("beside", None, max_tokens=400)):
+        held.harness.submit(engine, request)
+    while len(held.harness.tokens("x")) < 3:
+        held.harness.book(engine.step())
+    assert engine._forms is not None and engine._forms._server is not None
+    (process,) = children(engine._forms._server._process.pid)
+    os.kill(process, signal.SIGSTOP)
+    rows = []
+    for _ in range(8):
+        messages = engine.step()
+        held.harness.book(messages)
+        rows += [(one.n_tokens, len(one.tokens)) for one in messages if isinstance(one, StepDone)]
+    os.kill(process, signal.SIGCONT)
+    assert rows[-5:] == [(1, 1)] * 5 and (2, 1) in rows, rows
+    held.harness.run(engine)
+    assert re.fullmatch("[ab]{40}", held.text(held.harness.tokens("x")))
+
+
+def test_no_step_waits_for_a_mask_that_takes_long(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what the last one took: such a row comes into the step with its mask."""
+    seen: list[tuple[bool, bool]] = []
+    fill = Forms.fill
+
+    def watched(self: Forms, forms: list[AnswerForm], out: np.ndarray) -> list[int]:
+        seen.extend((form.is_slow, form.ready) for form in forms)
+        return fill(self, forms, out)
+
+    monkeypatch.setattr(Forms, "fill", watched)
+    code, _ = held.failure(held.asked("x", AMBIGUOUS, min_tokens=700, max_tokens=700), held.engine(kv_tokens=8192))
+    assert code == "structured_output"
+    slow = [ready for is_slow, ready in seen[1:] if is_slow]  # the first mask is compiled, which a step may wait for
+    assert len(slow) > 3 and all(slow)
+
+
+def test_logits_that_are_not_finite_end_a_request_whose_mask_is_late(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: what was computed so is kept for no other request."""
+    compute = MultimodalLM.compute_logits
+    monkeypatch.setattr(MultimodalLM, "compute_logits", lambda self, hidden: compute(self, hidden) * float("nan"))
+    engine = held.engine(form_step_ms=1)
+    held.harness.submit(engine, held.asked("x", held.form("regex", "[ab]{40}")))
+    held.harness.book(engine.step())
+    assert held.harness.finished["x"].reason == "failed"
+    held.harness.assert_clean(engine)
 
 
 def test_masks_are_one_copy_more_in_steps_with_forms_alone(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
