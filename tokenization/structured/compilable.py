@@ -1,10 +1,24 @@
 """A JSON schema as the compiler takes it: with OpenAI's strict form, exclusive choices, and no hints without a rule."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from tokenization.structured.schema import FORMATS, Path, Unsupported, follow, pointer, reached, subschemas, unsupported
+from tokenization.structured.exact_grammar import OTHER_NAMES, has_large, is_written
+from tokenization.structured.numbers import MAX_MULTIPLE, hold_bounds, narrow
+from tokenization.structured.schema import (
+    FORMATS,
+    HELD,
+    NOT_HELD,
+    Path,
+    Unsupported,
+    follow,
+    pointer,
+    reached,
+    subschemas,
+    unsupported,
+)
 
 _YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
@@ -14,13 +28,8 @@ _CLOCK = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _TIME = rf"{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-]{_CLOCK})"
 # RFC 3339 without leap seconds; the compiler's own let 29 February and second 60 be where they cannot.
 TIMES = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}T{_TIME}$"}
-# Between the tokens of JSON: what `json.dumps` writes, by the key of a schema under which the library takes options.
-OPTIONS = "x-guidance"
-BLANKS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+OBJECT = frozenset({"properties", "required", "additionalProperties"})
 DEEPEST = 4  # of properties in properties, by which two schemas are told apart
-# Names that a schema does not list. The compiler spells what a pattern says in one way; else "\u0061" would pass for a
-# name that is not "a".
-OTHER_NAMES = r"^[^\x00-\x1f\x7f]*$"
 MOST_CHOICES = 64  # of a oneOf: each two of them are compared
 CHOICES = ("anyOf", "oneOf", "allOf")
 MAX_NESTED_CHOICES = 1024  # choices that lead to further ones: about 10 ms of a mask
@@ -43,17 +52,86 @@ def make_compilable(schema: Any, *, strict: bool = False) -> Unsupported | None:
             one.setdefault("allOf", []).append({"pattern": time})
         one.pop("uniqueItems", None)  # false
         one.pop("$id", None)  # the root's: references begin with #
-        if (
-            one.keys() & {"properties", "required", "additionalProperties"}
-            and one.get("additionalProperties") is not False
-        ):
+        _drop_silent(one)
+        if one.keys() & OBJECT and one.get("additionalProperties") is not False:
             one["patternProperties"] = {OTHER_NAMES: one.get("additionalProperties", True)}
             one["additionalProperties"] = False
         choices = one.get("oneOf", ())
         _drop_common_null(choices)
         if "anyOf" not in one and 1 <= len(choices) <= MOST_CHOICES and _exclusive(schema, choices):
             one["anyOf"] = one.pop("oneOf")
-    return _too_many_choices(schema, schemas)
+    if (found := _too_many_choices(schema, schemas) or _too_large_multiples(schema, schemas)) is not None:
+        return found
+    is_joined = any(_n_parts(one) > 1 for one, _ in schemas)
+    for one, _ in schemas:
+        if is_joined and one.get("additionalProperties") is False and "patternProperties" not in one:
+            # The compiler joins what two objects say of one pattern, and takes every pattern of either.
+            one["patternProperties"] = {OTHER_NAMES: False}
+        hold_bounds(one)
+        for keyword in (*CHOICES, "$ref"):
+            # Last: the compiler reads what stands behind a choice as one more schema, which knows of no properties.
+            if keyword in one:
+                one[keyword] = one.pop(keyword)
+    return narrow(reached(schema)) if has_large(schema) and not is_written(schema) else None
+
+
+def _drop_silent(schema: dict[str, Any]) -> None:
+    """Take out the keywords that `unsupported` lets pass for what they do not say, or that others say as well."""
+    if "contains" in schema:  # anything
+        least, most = schema.get("minContains", 1), schema.get("maxContains")
+        schema["minItems"] = max(least, schema.get("minItems", 0))
+        if most is not None:
+            schema["maxItems"] = min(most, schema.get("maxItems", most))
+    for keyword in schema.keys() & NOT_HELD.keys():
+        del schema[keyword]
+
+
+def _n_parts(schema: dict[str, Any]) -> int:
+    """How many schemas a value is to fit at once by one schema: its own keywords count as one."""
+    own = schema.keys() & (HELD.keys() - {*CHOICES, "$ref", "$schema"})
+    return bool(own) + sum(keyword in schema for keyword in ("anyOf", "oneOf", "$ref")) + len(schema.get("allOf", ()))
+
+
+def _too_large_multiples(root: Any, schemas: list[tuple[dict[str, Any], Path]]) -> Unsupported | None:
+    """The first schema by which a value is a multiple of two numbers that the compiler cannot multiply."""
+    given = {Fraction(one["multipleOf"]) for one, _ in schemas if "multipleOf" in one}
+    if (
+        len(given) < 2
+        or _product(*sorted(given)[-2:]) <= MAX_MULTIPLE
+        and _product(min(given), max(given)) <= MAX_MULTIPLE
+    ):
+        return None
+    for one, path in schemas:
+        parts = [{Fraction(one["multipleOf"])} if "multipleOf" in one else set[Fraction]()]
+        for keyword in CHOICES:
+            inner = [_multiples(root, choice) for choice in one.get(keyword, ())]
+            parts += inner if keyword == "allOf" else [set[Fraction]().union(*inner)]
+        parts.append(_multiples(root, follow(root, one)) if "$ref" in one else set())
+        for first, second in combinations(parts, 2):
+            if any(a != b and _product(a, b) > MAX_MULTIPLE for a in first for b in second):
+                reason = "with another multipleOf of the same value it is too large to be held"
+                return Unsupported(pointer=pointer((*path, "multipleOf")), keyword="multipleOf", reason=reason)
+    return None
+
+
+def _product(a: Fraction, b: Fraction) -> int:
+    """Of both, in the smallest decimal unit that both are whole in."""
+    unit = 1
+    while (a * unit).denominator > 1 or (b * unit).denominator > 1:
+        unit *= 10
+    return int(a * unit) * int(b * unit)
+
+
+def _multiples(root: Any, schema: Any) -> set[Fraction]:
+    """All that a value may have to be a multiple of by a schema and by its choices."""
+    found, left, seen = set[Fraction](), [schema], set[int]()
+    while left:
+        one = left.pop()
+        if isinstance(one, dict) and id(one) not in seen:
+            seen.add(id(one))
+            found |= {Fraction(one["multipleOf"])} if "multipleOf" in one else set()
+            left += _choices(root, one)
+    return found
 
 
 def innermost(schema: Any, fails: Callable[[Any], bool], most: int = 64) -> Path:

@@ -7,6 +7,7 @@ vocabulary. Between the tokens of JSON stand the blanks of `json.dumps`, and no 
 import contextlib
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -22,14 +23,18 @@ from llguidance.gbnf_to_lark import any_to_lark
 from tokenization.cancel import Check
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.grammar import CompiledGrammar, Grammar
-from tokenization.structured.compilable import BLANKS, OPTIONS, innermost, make_compilable
-from tokenization.structured.pattern import unlike
-from tokenization.structured.schema import pointer
-from tokenization.structured.tool_grammar import call_grammar
+from tokenization.chat.tool_offer import CallRules
+from tokenization.structured.compilable import innermost, make_compilable
+from tokenization.structured.exact_grammar import BLANKS, OPTIONS, has_large, schema_rules
+from tokenization.structured.numbers import hold_bounds
+from tokenization.structured.pattern import ascii_classes, unlike
+from tokenization.structured.schema import pointer, reached, unsupported
+from tokenization.structured.tool_grammar import call_grammar, made_compilable
 from tokenization.structured.vocabulary import LIMITS, STEP_SECONDS, Effort, GrammarVocabulary
 from tokenization.worker_memory import bound_growth
 
 CODE = "structured_output"
+_NOTHING_FITS = "Unsatisfiable schema"  # as the library begins what it says of one
 _AMBIGUOUS = "it can be read in too many ways"
 MAX_SOURCE = 1 << 20  # characters
 MAX_CHOICES = 10_000
@@ -41,6 +46,10 @@ COMPILE_BYTES = 512 << 20  # beyond what the worker has, at most
 ANSWERS, ANSWER_TOKENS = 4, 128
 FEW_ANSWERS, FEW_ANSWER_TOKENS = 2, 24
 LOOK_SECONDS = 0.1  # how often the one that waits looks whether its request has ended
+
+
+# `%json` and what may hold these letters otherwise: texts, regular expressions and comments.
+_JSON_OF_LARK = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|(?P<json>%json\s*)')
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -151,15 +160,25 @@ def compiled(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int = 0) -
     schema: dict[str, Any] | None = None
     if grammar.kind in ("json_object", "json_schema"):
         schema = {"type": "object"} if grammar.kind == "json_object" else _schema(grammar)
-        source = _nested({"json_schema": {**schema, OPTIONS: BLANKS}}, blanks)
+        source = _nested(_schema_form(schema), blanks)
     else:
         source = _nested({"lark_grammar": _lark(grammar)}, blanks)
     matcher = _matcher(source, vocabulary)
     if (why := _fault(matcher)) is not None:
-        raise ChatError(why + ("" if schema is None else _place(schema, why, vocabulary)))
+        if grammar.kind == "tools":
+            raise ChatError(_tool_at_fault(grammar, vocabulary))
+        given = None if grammar.kind != "json_schema" else json.loads(grammar.source)
+        raise ChatError(why if schema is None else _at_its_place(schema, given, why, vocabulary))
     few = grammar.kind not in ("lark", "ebnf")
     _try_answers(matcher, vocabulary, *((FEW_ANSWERS, FEW_ANSWER_TOKENS) if few else (ANSWERS, ANSWER_TOKENS)))
     return CompiledGrammar(source=source, marks=grammar.marks, accepts_nothing=bool(matcher.is_accepting()))
+
+
+def _schema_form(schema: dict[str, Any]) -> dict[str, Any]:
+    if not has_large(schema):
+        return {"json_schema": {**schema, OPTIONS: BLANKS}}
+    start, lines = schema_rules(schema, "part")
+    return {"lark_grammar": "\n".join((f"start: {start}", *lines))}
 
 
 def _nested(form: dict[str, Any], blanks: int) -> str:
@@ -222,14 +241,43 @@ def _drawn(mask: bytes, end: int, drawn: np.random.Generator) -> int | None:
     return int(drawn.choice(tokens)) if len(tokens) else None
 
 
-def _place(schema: dict[str, Any], why: str, vocabulary: GrammarVocabulary) -> str:
-    """Where in a schema the library meets its fault, which it does not say itself: by trying the parts of it."""
+def _tool_at_fault(grammar: Grammar, vocabulary: GrammarVocabulary) -> str:
+    """Why there is no grammar of these tools, by the schema that has none: its client has not seen the grammar."""
+    rules = msgspec.json.decode(grammar.source, type=CallRules)
+    schemas = [(tool.schema, tool.param, tool.strict) for tool in rules.offer.tools]
+    if rules.words is not None and rules.words.kind == "json_schema":
+        schemas.append((rules.words.source, rules.words.param, rules.words.strict))
+    for source, param, strict in schemas:
+        schema = made_compilable(source, param, strict=strict)
+        if isinstance(schema, bool):
+            continue
+        if (why := _fault(_matcher(_nested(_schema_form(schema), 0), vocabulary))) is not None:
+            return f"{param}: {_at_its_place(schema, json.loads(source), why, vocabulary)}"
+    return f"the schemas of {len(schemas)} tools are more together than the compiler takes"
+
+
+def _at_its_place(schema: dict[str, Any], given: Any, why: str, vocabulary: GrammarVocabulary) -> str:
+    """Why the library takes no such schema, with the place of it, which it does not say: by trying the parts.
+
+    given: the schema as the client wrote it, before `make_compilable`: the place is one of it.
+    """
+    said = why
 
     def fails(part: Any) -> bool:
-        return _fault(_matcher(_nested({"json_schema": {**part, OPTIONS: BLANKS}}, 0), vocabulary)) == why
+        nonlocal said
+        found = _fault(_matcher(_nested(_schema_form(part), 0), vocabulary))
+        if found is None or (found != why and not (found.startswith(_NOTHING_FITS) and why.startswith(_NOTHING_FITS))):
+            return False
+        said = found
+        return True
 
-    found = pointer(innermost(schema, fails))
-    return f" (at {shortened(found, 200)})" if found else ""
+    place, known = list[str](), given
+    for step in innermost(schema, fails):
+        known = known[int(step)] if isinstance(known, list) else known.get(step) if isinstance(known, dict) else None
+        if known is None:
+            break
+        place.append(step)
+    return said + (f" (at {shortened(pointer(tuple(place)), 200)})" if place else "")
 
 
 def _lark(grammar: Grammar) -> str:
@@ -245,7 +293,33 @@ def _lark(grammar: Grammar) -> str:
             source = any_to_lark(source)
         except Exception as error:  # noqa: BLE001 - its reader raises what it likes
             raise ChatError(_said(f"the grammar cannot be read: {error}")) from None
-    return source
+    return _with_exact_schemas(source)
+
+
+def _with_exact_schemas(source: str) -> str:
+    """A grammar in Lark with the numbers of its JSON schemas as the compiler holds them; else it is left as it is."""
+    written, needed, at = list[str](), list[str](), 0
+    for found in _JSON_OF_LARK.finditer(source):
+        if found["json"] is None or found.start() < at:
+            continue
+        try:
+            schema, end = json.JSONDecoder(parse_constant=_no_number).raw_decode(source, found.end())
+        except ValueError:
+            break  # the compiler says what is wrong
+        options = schema.pop(OPTIONS, None) if isinstance(schema, dict) else None
+        if not isinstance(schema, dict) or unsupported(schema) is not None:
+            continue
+        for one, _ in reached(schema):
+            hold_bounds(one)
+        said = "%json " + json.dumps(schema if options is None else {**schema, OPTIONS: options})
+        if has_large(schema):
+            if (refused := make_compilable(schema)) is not None:
+                raise ChatError(f"%json: {refused.told}")
+            said, rules = schema_rules(schema, f"json_{len(written)}_part")
+            needed += rules
+        written += [source[at : found.start()], said]
+        at = end
+    return "\n".join(("".join((*written, source[at:])), *needed))
 
 
 def _schema(grammar: Grammar) -> dict[str, Any]:
@@ -279,7 +353,7 @@ def _choices(source: str) -> str:
 def _regex(source: str) -> str:
     if (why := unlike(source)) is not None:
         raise ChatError(why)
-    found: str = json.loads(LLMatcher.grammar_from_regex(source))["grammars"][0]["lark_grammar"]
+    found: str = json.loads(LLMatcher.grammar_from_regex(ascii_classes(source)))["grammars"][0]["lark_grammar"]
     return found
 
 

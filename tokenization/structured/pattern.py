@@ -46,3 +46,16 @@ def _escape(letter: str, in_class: bool, negated: bool) -> str | None:
     if letter in ("A", "z", "Z", "G"):
         return "write ^ and $ for the ends of the text"
     return None
+
+
+def ascii_classes(pattern: str) -> str:
+    """A pattern that `unlike` takes, with digits and letters of ASCII alone, as a schema's are read."""
+    written, in_class = list[str](), False
+    for piece in re.findall(r"\\.|.", pattern, re.DOTALL):
+        named = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}.get(piece)
+        if named is not None:
+            written.append(named if in_class else f"[{named}]")
+            continue
+        written.append(piece)
+        in_class = piece == "[" or (in_class and piece != "]")
+    return "".join(written)

@@ -58,6 +58,7 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
+BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 TYPES = frozenset({"null", "boolean", "object", "array", "number", "string", "integer"})
 COUNT, NUMBER, NAMES, TEXT = "a whole number, 0 or more", "a number", "a list of names", "a text"
 SCHEMA, SCHEMAS, MAP, ITEMS = "a schema", "a list of schemas", "an object of schemas", "a schema or a list of schemas"
@@ -209,7 +210,7 @@ def _at(root: Any, reference: Any) -> tuple[Any, Path]:
 def _check(schema: Mapping[str, Any], *, is_root: bool) -> None:
     """Raise _NotHeld for the first of its own keywords that is malformed or not held."""
     for keyword, value in schema.items():
-        if keyword in NOT_HELD:
+        if keyword in NOT_HELD and not _says_nothing(schema, keyword):
             raise _NotHeld(keyword, NOT_HELD[keyword], keyword)
         if keyword not in HELD:
             continue
@@ -219,6 +220,29 @@ def _check(schema: Mapping[str, Any], *, is_root: bool) -> None:
         _check_value(schema, keyword, value)
     if not is_root and isinstance(schema.get("$id"), str):
         raise _NotHeld("$id", "only the whole schema has an $id: references begin at its root", "$id")
+
+
+def _says_nothing(schema: Mapping[str, Any], keyword: str) -> bool:
+    """Whether a keyword that is not held lets every value be, or what `minItems` and `maxItems` say as well."""
+    value = schema[keyword]
+    if keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+        return isinstance(value, dict) and all(one == [] or is_free(one) for one in value.values())
+    if keyword == "propertyNames":
+        return is_free(value) or (isinstance(value, dict) and value.get("type") == "string" and is_free(
+            {name: inner for name, inner in value.items() if name != "type"}))  # fmt: skip
+    if keyword == "contains":
+        return is_free(value) and all(_is_count(schema.get(name, 0)) for name in ("minContains", "maxContains"))
+    if keyword in ("minContains", "maxContains"):
+        return _is_count(value) and ("contains" not in schema or _says_nothing(schema, "contains"))
+    if keyword in ("unevaluatedProperties", "unevaluatedItems"):
+        return is_free(value)
+    if keyword == "not":
+        return value is False
+    if keyword == "if":
+        return not schema.keys() & {"then", "else"} or all(is_free(schema.get(one, True)) for one in ("then", "else"))
+    if keyword in ("then", "else"):
+        return "if" not in schema or is_free(value)
+    return False
 
 
 def _check_value(schema: Mapping[str, Any], keyword: str, value: Any) -> None:

@@ -6,13 +6,15 @@ The form is the family's (tool_form.py). `call_parser.py` reads what this lets a
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.tool_form import ToolForm, head_of
 from tokenization.chat.tool_offer import CallRules
-from tokenization.structured.compilable import BLANKS, OPTIONS, make_compilable
+from tokenization.structured.compilable import make_compilable
+from tokenization.structured.exact_grammar import schema_rules
 
 
 def call_grammar(source: str) -> str:
@@ -28,14 +30,14 @@ def call_grammar(source: str) -> str:
         f"call: {' | '.join(calls)}",
     ]
     for rule, tool in zip(calls, offer.tools, strict=True):
-        lines += [
-            f'{rule}: {_literal(head_of(tool.name), {})} {rule}_arguments "}}"',
-            f"{rule}_arguments: {_json(tool.schema, tool.param, strict=tool.strict)}",
-        ]
+        arguments, needed = schema_rules(made_compilable(tool.schema, tool.param, strict=tool.strict), f"{rule}_part")
+        lines += [f'{rule}: {_literal(head_of(tool.name), {})} {rule}_arguments "}}"', f"{rule}_arguments: {arguments}"]
+        lines += needed
     if offer.choice == "auto":
         if (words := rules.words) is not None:
             schema = words.source if words.kind == "json_schema" else '{"type": "object"}'
-            lines.append(f"words: {_json(schema, words.param, strict=words.strict)}")
+            said, needed = schema_rules(made_compilable(schema, words.param, strict=words.strict), "words_part")
+            lines += [f"words: {said}", *needed]
         elif form.mark not in special:
             lines.append(f"marked[lazy]: WORDS {_literal(form.mark, {})}")
         spelled = json.dumps(form.mark + form.opening)  # by letters alone it would be read as a call, held to nothing
@@ -61,9 +63,10 @@ def _literal(text: str, special: Mapping[str, int]) -> str:
     return " ".join(f"<[{special[one]}]>" if one in special else json.dumps(one) for one in pieces if one)
 
 
-def _json(source: str, param: str, *, strict: bool) -> str:
+def made_compilable(source: str, param: str, *, strict: bool) -> Any:
+    """A schema, as `make_compilable` changes it. Raises ChatError, by the keyword and the place of what is not held."""
     schema = json.loads(source)
     if (found := make_compilable(schema, strict=strict)) is not None:
         where = f"{shortened(found.keyword)} at {shortened(found.pointer, 200)}: " if found.pointer else ""
         raise ChatError(f"{param}: {where}{found.reason}")
-    return f"%json {json.dumps({**schema, OPTIONS: BLANKS} if isinstance(schema, dict) else {OPTIONS: BLANKS})}"
+    return schema

@@ -4,7 +4,8 @@ import re
 from typing import Any
 
 from tests.tables import each_of
-from tokenization.structured.compilable import OTHER_NAMES, TIMES, innermost, make_compilable
+from tokenization.structured.compilable import TIMES, innermost, make_compilable
+from tokenization.structured.exact_grammar import OTHER_NAMES
 from tokenization.structured.schema import pointer
 
 A = {"type": "object", "properties": {"t": {"const": "a"}, "x": {"type": "integer"}}, "required": ["t"]}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from llguidance import LLMatcher
@@ -20,8 +21,11 @@ from model.registry import family_of
 from tests.tables import each_of
 from tests.tiny.families import NAMES, WRITERS
 from tokenization.cancel import Cancelled, go_on
+from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grammar import CompiledGrammar, Grammar
+from tokenization.chat.tool_form import HERMES
+from tokenization.chat.tool_offer import CallRules
 from tokenization.structured import compile as compiling
 from tokenization.structured.compile import MAX_CHOICES, compile_grammar
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
@@ -122,6 +126,35 @@ def test_each_kind_is_compiled(one: Compiler) -> None:
         matcher = LLMatcher(one.vocabulary.compiled, one.run("json_object", ""), log_level=0, limits=LIMITS)
         taken = matcher.consume_tokens(one.tokenizer.encode(text))
         assert (taken and matcher.is_accepting()) == fits, text
+
+
+def takes(one: Compiler, source: str, text: str) -> bool:
+    matcher = LLMatcher(one.vocabulary.compiled, source, log_level=0, limits=LIMITS)
+    return bool(matcher.consume_tokens(one.tokenizer.encode(text)) and matcher.is_accepting())
+
+
+@pytest.mark.process
+def test_digits_and_letters_of_a_regex_are_those_of_a_pattern(one: Compiler) -> None:
+    for regex, fits, others in (
+        (r"\d{2}", "12", ("１２", "٣٣")),
+        (r"[\d-]+\w", "1-a", ("１-a", "1-é")),
+        (r"\\d", r"\d", ("1",)),
+    ):
+        form = one.run("regex", regex)
+        pattern = one.run("json_schema", json.dumps({"type": "string", "pattern": f"^{regex}$"}))
+        assert takes(one, form, fits) and takes(one, pattern, json.dumps(fits))
+        assert not any(takes(one, form, other) for other in others)
+        assert not any(takes(one, pattern, json.dumps(other, ensure_ascii=False)) for other in others)
+
+
+@pytest.mark.process
+def test_numbers_of_a_grammars_schemas_are_held_to_the_digit(one: Compiler) -> None:
+    large = one.run("lark", 'start: "%json " /a%json/? %json {"const": 9007199254740993} // %json {')
+    assert takes(one, large, "%json 9007199254740993") and not takes(one, large, "%json 9007199254740992")
+    above = one.run("lark", 'start: %json {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}')
+    assert takes(one, above, "0.5") and not takes(one, above, "0")
+    own = one.run("lark", 'start: %json {"enum": [[1, 2]], "x-guidance": {"whitespace_flexible": false}}')
+    assert takes(one, own, "[1,2]") and not takes(one, own, "[1, 2]")
 
 
 @pytest.mark.process
@@ -263,3 +296,21 @@ def test_the_child_holds_nothing_of_its_parent_open(
         )
         found = set(one.run("regex", "a").split(","))
     assert file.closed and found <= {"0", "1", "2", "3"}  # the last one is of the listing itself
+
+
+@pytest.mark.process
+def test_a_fault_inside_a_tool_is_named_by_tool_and_place(one: Compiler) -> None:
+    """The library names a line of a grammar that the client has not written."""
+    nothing = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 3, "maximum": 2}},
+        "required": ["n"],
+    }
+    tools = [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in (
+        ("fine", {"type": "object"}), ("never", nothing))]  # fmt: skip
+    _, offer = with_tools(chat_from_openai([{"role": "user", "content": "x"}]), {"tools": tools})
+    assert offer is not None
+    rules = CallRules(offer=msgspec.structs.replace(offer, form=HERMES), special={})
+    said = one.refusal("tools", msgspec.json.encode(rules).decode())
+    assert re.search(r"tools\[1\].function.parameters: .* \(at /properties/n\)$", said), said
+    assert "_arguments" not in said and "grammar" not in said

@@ -181,3 +181,16 @@ def test_a_schema_that_cannot_be_held_is_named_by_its_tool() -> None:
     tools = [*TOOLS, {"type": "function", "function": {"name": "x", "parameters": unique}}]
     with pytest.raises(ChatError, match=r"tools\[2\].function.parameters: uniqueItems at /properties/a/uniqueItems: "):
         grammar_of(HERMES, SPECIAL, tools=tools)
+
+
+def test_arguments_are_held_to_the_digit() -> None:
+    """Two tools with numbers that are no doubles: each has rules of its own."""
+
+    def tool(name: str, value: int) -> dict[str, Any]:
+        schema = {"type": "object", "properties": {"id": {"const": value}}, "required": ["id"]}
+        return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+    found = matcher(HERMES, tools=[tool("a", 2**60 + 1), tool("b", 2**60 + 3)])
+    for name, value, fits in (("a", 1, True), ("b", 3, True), ("a", 3, None), ("b", 0, None)):
+        call = calls(HERMES, f'{{"name": "{name}", "arguments": {{"id": {2**60 + value}}}}}')
+        assert ends(found.deep_copy(), call) is fits, (name, value)

@@ -58,6 +58,74 @@ VERDICTS: list[tuple[Any, list[str], list[str]]] = [
     ({"type": "string", "maxLength": 2}, ['"😀é"'], ['"abc"', '"\\u0061"']),
     ({"enum": ["a", 1, None, {"k": [True]}]}, ['"a"', "null", '{"k": [true]}'], ["true", '"1"']),
     (True, ['{"a": [1, null]}'], ["{", "nul"]),
+    # Numbers: the compiler reads each as a double, and forgets the whole number that an open range begins with.
+    ({"const": 9007199254740993}, ["9007199254740993"], ["9007199254740992"]),
+    ({"const": -(2**63)}, ["-9223372036854775808"], ["-9223372036854775807"]),
+    ({"const": 10**25}, ["10000000000000000000000000"], ["1"]),
+    ({"const": 0.12345678901234566}, ["0.12345678901234566"], ["0.12345678901234568"]),
+    (
+        {"type": "integer", "minimum": 100000000000000001, "maximum": 100000000000000003},
+        ["100000000000000001", "100000000000000003"],
+        ["100000000000000000", "100000000000000004"],
+    ),
+    ({**WHOLE, "minimum": -(2**63), "maximum": 2**63 - 1}, [f"{-(2**63)}", f"{2**63 - 1}", "7"], [f"{2**63}"]),
+    ({**WHOLE, "minimum": 0, "maximum": 2**64 - 1}, ["18446744073709551615"], ["18446744073709551616", "-1"]),
+    ({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}, ["0.5", "0.000001"], ["0", "0.0", "-0.0"]),
+    ({"type": "number", "minimum": -0.5, "exclusiveMaximum": 0}, ["-0.5", "-0.1"], ["0", "-0", "-0.0"]),
+    ({"type": "number", "maximum": 3.651}, ["3.65", "3.6", "3", "-7"], ["3.652"]),
+    ({"maximum": 3.651}, ["3.65", '"a"', "null"], ["3.652", "4"]),
+    ({"type": ["number", "null"], "minimum": -120.75}, ["-120.7", "null"], ["-120.8", '"a"']),
+    ({"type": "number", "exclusiveMinimum": 2147483647}, ["2147483648", "2147483647.5"], ["2147483647"]),
+    ({"type": "number", "maximum": 2**63 - 1}, ["1.5", f"{2**63 - 1}"], [f"{2**63}"]),
+    (
+        {
+            "type": "object",
+            "required": ["id"],
+            "properties": {"id": {"enum": [2**60 + 1]}, "t": {"type": "string"}, "n": {**WHOLE, "maximum": 2**63 - 1}},
+        },
+        [
+            f'{{"id": {2**60 + 1}}}',
+            f'{{"id": {2**60 + 1}, "n": -5, "x": [], "y": 1}}',
+            f'{{"id": {2**60 + 1}, "t": "a"}}',
+        ],
+        ["{}", f'{{"id": {2**60}}}', f'{{"id": {2**60 + 1}, "\\u006e": 0}}', f'{{"id": {2**60 + 1}, "n": 0, "n": 0}}'],
+    ),
+    (
+        {
+            "$ref": "#/$defs/n",
+            "$defs": {"n": {"type": "array", "prefixItems": [{"const": 2**60 + 1}], "items": {"$ref": "#/$defs/n"}}},
+        },
+        ["[]", f"[{2**60 + 1}, []]", f"[{2**60 + 1}, [], [{2**60 + 1}]]"],
+        [f"[{2**60}]", "[[]]", f"[{2**60 + 1}, {2**60 + 1}]"],
+    ),
+    (
+        {"type": "array", "items": {"const": 2**60 + 1}, "minItems": 2, "maxItems": 3},
+        [f"[{2**60 + 1}, {2**60 + 1}]"],
+        ["[]", f"[{2**60 + 1}]", "[" + ", ".join([f"{2**60 + 1}"] * 4) + "]"],
+    ),
+    ({"allOf": [{**WHOLE, "minimum": 0, "maximum": 2**63 - 1}, {"multipleOf": 5}]}, ["0", "5"], ["3", "-5"]),
+    # A closed object beside an open one.
+    (
+        {**OPEN, "additionalProperties": False, "anyOf": [{"required": ["a"]}]},
+        ['{"a": 4}'],
+        ['{"a": 4, "zz": 2}', "{}"],
+    ),
+    (
+        {"$ref": "#/$defs/x", "properties": {"b": WHOLE}, "$defs": {"x": {**OPEN, "additionalProperties": False}}},
+        ['{"a": 4}', "{}"],
+        ['{"b": 4}', '{"a": 4, "zz": 2}'],
+    ),
+    # Keywords behind a choice belong to those in front of it.
+    (
+        {**OPEN, "allOf": [{"required": ["a"]}], "additionalProperties": {"type": "string"}},
+        ['{"a": 4, "b": "x"}'],
+        ['{"b": "x"}', '{"a": 4, "b": 3}'],
+    ),
+    # What says nothing refuses nothing.
+    ({**OPEN, "propertyNames": {"type": "string"}, "dependentRequired": {}, "dependencies": {}}, ["{}"], ["[]"]),
+    ({**OPEN, "propertyNames": {}, "if": {"required": ["a"]}, "not": False, "minContains": 2}, ["{}"], ["[]"]),
+    ({"type": "array", "contains": {}}, ["[1]"], ["[]"]),
+    ({"type": "array", "contains": {}, "minContains": 2, "maxContains": 3}, ["[1, 2]"], ["[1]", "[1, 2, 3, 4]"]),
 ]
 
 

@@ -1,0 +1,224 @@
+"""Bounds and values of a schema's numbers, as the compiler takes them: it reads each number as a double.
+
+A bound that the compiler would hold otherwise than JSON schema does is written as one that it holds rightly. Whole
+numbers beyond 2^53 are left as they are: `exact_grammar.py` writes the schemas that have them, and `narrow` what that
+cannot write.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any
+
+from tokenization.structured.schema import BOUNDS, HELD, Path, Unsupported, pointer
+
+EXACT = 1 << 53  # up to it each whole number is a double
+MOST = 10**40  # of whole numbers that a bound is right for
+SIGNED = (1 << 63) - 1  # as far as the compiler's own whole numbers go
+WIDE = 1 << 60  # whole numbers of a range that may lose the last thousand or two at its ends
+# Of decimals: the compiler reads one of more digits, or nearer to zero, as a double beside it, and nests its patterns
+# by the digits of a bound.
+DIGITS, SMALLEST = 15, 1e-20
+MAX_MULTIPLE = (1 << 32) - 1  # the compiler multiplies what a value is to be a multiple of in 32 bits
+OTHER_TYPES = ("null", "boolean", "object", "array", "string")
+
+
+def hold_bounds(schema: dict[str, Any]) -> None:
+    """Write a schema's own bounds so that the compiler holds them, in place."""
+    if not schema.keys() & BOUNDS:
+        return
+    named = schema.get("type")
+    types = {named} if isinstance(named, str) else set(named or ())
+    low, high = _tightest(schema)
+    for keyword in BOUNDS:
+        schema.pop(keyword, None)
+    if types and not types & {"integer", "number"}:
+        return
+    if "integer" in types and "number" not in types:
+        schema.update(_bounds(_up(low), _down(high)))
+        return
+    # Of any number: beyond 2^53 the whole ones, which are right to the digit; below it as doubles.
+    whole_low, whole_high = _up(low), _down(high)
+    if any(abs(bound) > EXACT for bound in (whole_low, whole_high) if bound is not None):
+        parts = [{"type": "integer", **_bounds(whole_low, whole_high)}]
+        if (whole_low is None or whole_low < EXACT) and (whole_high is None or whole_high > -EXACT):
+            parts += _decimal("number", _within(low, -EXACT), _within(high, EXACT))
+        if others := [name for name in OTHER_TYPES if not types or name in types]:
+            parts.append({"type": others})
+    else:
+        parts = _decimal(named, low, high)
+    _replace(schema, parts)
+
+
+Bound = tuple[int | float, bool]  # and whether the bound itself is none of the values
+
+
+def _tightest(schema: Mapping[str, Any]) -> tuple[Bound | None, Bound | None]:
+    """The lower and the upper bound that a schema's keywords come to; draft 4's flags among them."""
+    ends: list[Bound | None] = []
+    for keyword, exclusive, sign in (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1)):
+        flag = schema.get(exclusive)
+        is_flag = isinstance(flag, bool)
+        found: list[Bound] = [(schema[keyword], is_flag and bool(flag))] if keyword in schema else []
+        found += [(flag, True)] if flag is not None and not is_flag else []
+        ends.append(max(found, key=lambda bound: (sign * Decimal(bound[0]), bound[1]), default=None))
+    return ends[0], ends[1]
+
+
+def _up(low: Bound | None) -> int | None:
+    """The least whole number that a lower bound lets be."""
+    return None if low is None else max(-MOST, math.floor(low[0]) + 1 if low[1] else math.ceil(low[0]))
+
+
+def _down(high: Bound | None) -> int | None:
+    return None if high is None else min(MOST, math.ceil(high[0]) - 1 if high[1] else math.floor(high[0]))
+
+
+def _within(bound: Bound | None, most: int) -> Bound:
+    """The bound, or the nearest to zero of it and `most`."""
+    return bound if bound is not None and abs(bound[0]) < abs(most) else (most, False)
+
+
+def _bounds(low: float | None, high: float | None) -> dict[str, Any]:
+    return {**({} if low is None else {"minimum": low}), **({} if high is None else {"maximum": high})}
+
+
+def _decimal(named: Any, low: Bound | None, high: Bound | None) -> list[dict[str, Any]]:
+    """Alternatives that are a range of doubles together, each bound in it among its values.
+
+    The compiler takes the whole number that an open range begins with, and does not take a value whose digits are the
+    first ones of the bound that is further from zero: 3.65 and 3.6 of at most 3.651. These are listed.
+    """
+    least, most = _closed(low, math.inf), _closed(high, -math.inf)
+    types = {} if named is None else {"type": named}
+    alternatives = [{**types, **_bounds(least, most)}]
+    fits = [value for value in (*_shorter(most), *_shorter(least))
+            if (least is None or value >= least) and (most is None or value <= most)]  # fmt: skip
+    return [*alternatives, {"enum": list(dict.fromkeys(fits))}] if fits else alternatives
+
+
+def _closed(bound: Bound | None, inwards: float) -> float | None:
+    """The bound, or the first value inwards of it that the compiler reads as it stands."""
+    if bound is None:
+        return None
+    value = float(bound[0])
+    value = math.nextafter(value, inwards) if bound[1] else value
+    if 0 < abs(value) < SMALLEST:
+        value = math.copysign(SMALLEST, value) if (value < 0) == (inwards < 0) else 0.0
+    if value.is_integer() and abs(value) <= EXACT:
+        return int(value)
+    rounded = Context(prec=DIGITS, rounding=ROUND_CEILING if inwards > 0 else ROUND_FLOOR)
+    value = float(rounded.create_decimal(repr(value)))
+    return int(value) if value.is_integer() else value
+
+
+def _shorter(bound: float | None) -> list[float]:
+    """The values that the first digits of a bound behind its point are, where the bound is further from zero."""
+    if bound is None:
+        return []
+    text = format(Decimal(repr(bound)), "f")
+    places = len(text.partition(".")[2])
+    return [float(text[:-cut]) for cut in range(1, places)]
+
+
+def _replace(schema: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+    """Put alternatives in the place of a schema's bounds."""
+    if len(parts) == 1:
+        schema.update(parts[0])
+        return
+    if not schema.keys() & (HELD.keys() - {"type", "$schema"}):
+        schema.pop("type", None)
+        schema["anyOf"] = parts
+    else:
+        schema.setdefault("allOf", []).append({"anyOf": parts})
+
+
+def is_large(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema's own keywords have a number that the compiler reads as another one."""
+    bounds = [schema[keyword] for keyword in BOUNDS if keyword in schema]
+    return any(map(_has_large, (*bounds, schema.get("const"), schema.get("enum"))))
+
+
+def _has_large(value: Any) -> bool:
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, int) and not isinstance(one, bool) and abs(one) > EXACT:
+            return True
+        if (
+            isinstance(one, float)
+            and one
+            and (len(Decimal(repr(one)).normalize().as_tuple().digits) > DIGITS or not SMALLEST <= abs(one) <= EXACT)
+        ):
+            return True
+        left += one if isinstance(one, list) else one.values() if isinstance(one, dict) else ()
+    return False
+
+
+def narrow(schemas: Iterable[tuple[dict[str, Any], Path]]) -> Unsupported | None:
+    """Round large bounds inwards to doubles, in place, where hardly a value is lost; else say what is not held."""
+    for one, path in schemas:
+        if not is_large(one):
+            continue
+        low, high = max(one.get("minimum", -SIGNED), -SIGNED), min(one.get("maximum", SIGNED), SIGNED)
+        if _has_large([one.get("const"), one.get("enum")]) or high - low < WIDE:
+            keyword = next(name for name in ("const", "enum", *BOUNDS) if _has_large(one.get(name)))
+            reason = "a number beyond 2^53 is held where no schema around it is joined with another one"
+            return Unsupported(pointer=pointer((*path, keyword)), keyword=keyword, reason=reason)
+        for keyword, inwards in (("minimum", math.inf), ("maximum", -math.inf)):
+            if _has_large(one.get(keyword)):
+                one[keyword] = _double(min(max(one[keyword], -SIGNED), SIGNED), inwards)
+    return None
+
+
+def _double(value: int, inwards: float) -> int:
+    """The nearest double inwards of a whole number of 63 bits."""
+    found = float(value)
+    if found != value and (found > value) != (inwards > 0):
+        found = math.nextafter(found, inwards)
+    return int(found)
+
+
+def whole_numbers(low: int | None, high: int | None) -> str | None:
+    """A regular expression of the whole numbers of a range, as JSON spells them; None: there are none."""
+    if low is not None and high is not None and low > high:
+        return None
+    parts = []
+    if low is None or low < 0:
+        most = None if low is None else -low
+        parts.append("-" + _naturals(max(1, 1 if high is None else -high), most))
+    if high is None or high >= 0:
+        parts.append(_naturals(max(0, low or 0), high))
+    return f"({'|'.join(parts)})"
+
+
+def _naturals(low: int, high: int | None) -> str:
+    """Those of a range that begins with 0 or more."""
+    if high is None:
+        longer = f"[1-9][0-9]{{{len(str(low))},}}"
+        return f"({_naturals(low, 10 ** len(str(low)) - 1)}|{longer})"
+    parts = []
+    for n in range(len(str(low)), len(str(high)) + 1):  # those of n digits
+        least, most = max(low, 10 ** (n - 1) if n > 1 else 0), min(high, 10**n - 1)
+        parts.append(_of_one_length(str(least), str(most)))
+    return f"({'|'.join(parts)})"
+
+
+def _of_one_length(low: str, high: str) -> str:
+    """The digits from one number to another that has as many."""
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=True)) if a != b), len(low))
+    head, low, high = low[:same], low[same:], high[same:]
+    if len(low) <= 1:
+        return head + (f"[{low}-{high}]" if low else "")
+    free = f"[0-9]{{{len(low) - 1}}}"
+    first, last = int(low[0]), int(high[0])
+    parts = []
+    if low[1:].strip("0"):
+        parts.append(low[0] + _of_one_length(low[1:], "9" * (len(low) - 1)))
+        first += 1
+    if high[1:].strip("9"):
+        parts.append(high[0] + _of_one_length("0" * (len(low) - 1), high[1:]))
+        last -= 1
+    if first <= last:
+        parts.append(f"[{first}-{last}]{free}")
+    return f"{head}({'|'.join(parts)})"
