@@ -39,7 +39,7 @@ def hold_bounds(schema: dict[str, Any]) -> None:
         return
     # Of any number: beyond 2^53 the whole ones, which are right to the digit; below it as doubles.
     whole_low, whole_high = _up(low), _down(high)
-    if any(abs(bound) > EXACT for bound in (whole_low, whole_high) if bound is not None):
+    if any(abs(bound[0]) >= EXACT for bound in (low, high) if bound is not None):
         parts = [{"type": "integer", **_bounds(whole_low, whole_high)}]
         if (whole_low is None or whole_low < EXACT) and (whole_high is None or whole_high > -EXACT):
             parts += _decimal("number", _within(low, -EXACT), _within(high, EXACT))

@@ -76,6 +76,8 @@ VERDICTS: list[tuple[Any, list[str], list[str]]] = [
     ({"maximum": 3.651}, ["3.65", '"a"', "null"], ["3.652", "4"]),
     ({"type": ["number", "null"], "minimum": -120.75}, ["-120.7", "null"], ["-120.8", '"a"']),
     ({"type": "number", "exclusiveMinimum": 2147483647}, ["2147483648", "2147483647.5"], ["2147483647"]),
+    ({"type": "number", "exclusiveMinimum": -(2**53) - 1, "maximum": -(2**53)}, [f"{-(2**53)}"], [f"{1 - 2**53}"]),
+    ({"type": "number", "minimum": 2**53, "exclusiveMaximum": 2**53 + 1}, [f"{2**53}"], [f"{2**53 + 1}"]),
     ({"type": "number", "maximum": 2**63 - 1}, ["1.5", f"{2**63 - 1}"], [f"{2**63}"]),
     (
         {
