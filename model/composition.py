@@ -8,7 +8,7 @@ from model.media_tokens import MediaTokens
 from model.net.decoder import DecoderSpec, build_decoder, with_deepstack
 from model.net.linear_weights import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
-from model.net.rope import MRope
+from model.net.rope import MRope, RopeSpec
 from model.ops.base import Ops
 from model.weights import Weights
 
@@ -22,26 +22,24 @@ class MediaEncoders:
 
 def compose(
     ops: Ops, weights: Weights, spec: DecoderSpec, media: MediaEncoders,
-    *, vocab: int, tied: bool, theta: float, rows: tuple[int, ...] | None = None,
+    *, vocab: int, tied: bool, rope: RopeSpec,
 ) -> MultimodalLM:  # fmt: skip
     """Take what is left, under "model." and "lm_head.".
 
-    rows: as of MRope; None: one axis turns all of a head. Raises CheckpointError for
+    Raises CheckpointError for
     a placeholder without an embedding, and for tensors that are missing or left over.
     """
     for placeholder in media.tokens.placeholders.values():
         if placeholder >= vocab:
             said = media.tokens.said[placeholder]
             raise CheckpointError(f"{said} is {placeholder}, for which vocab_size {vocab} leaves no embedding")
-    shape, head_dim = (vocab, spec.hidden), spec.head_dim
+    shape = (vocab, spec.hidden)
     embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
     model = MultimodalLM(
         ops=ops,
         embed=embed,
         head=head,
-        rope=MRope(
-            head_dim=head_dim, theta=theta, rows=rows or (0,) * (head_dim // 2), device=ops.device, dtype=ops.dtype
-        ),
+        rope=MRope(rope, head_dim=spec.head_dim, device=ops.device, dtype=ops.dtype),
         decoder=with_deepstack(build_decoder(ops, weights, spec, "model."), media.deepstack),
         encoders=media.encoders,
         placeholder_ids={str(kind): placeholder for kind, placeholder in media.tokens.placeholders.items()},

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +21,59 @@ def read_theta(text: ConfigSection, default: float, kinds: Collection[str] = ("d
     rope = rope_section(text)
     rope.expect("rope_type" if "rope_type" in rope else "type", kinds, "default")
     return rope.positive("rope_theta", text.positive("rope_theta", default))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yarn:
+    """Angles for more positions than a model was trained with (YaRN, arXiv 2309.00071)."""
+
+    factor: float  # by which what turns slowly turns still more slowly
+    trained_length: int
+    fast: float  # turns within the trained length from which on a frequency stays as it is
+    slow: float  # and up to which it is divided by the whole factor
+    in_whole_dims: bool  # whether the dims between which it changes are rounded outwards
+    scale: float  # of cos and sin
+
+    def of(self, inv_freq: Tensor, theta: float) -> Tensor:
+        """inv_freq: float32 [turned / 2], as without YaRN."""
+        dims = 2 * len(inv_freq)
+        first, last = (dims * math.log(self.trained_length / (turns * 2 * math.pi)) / (2 * math.log(theta))
+                       for turns in (self.fast, self.slow))  # fmt: skip
+        if self.in_whole_dims:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, dims - 1)
+        steps = torch.arange(len(inv_freq), dtype=torch.float32) - first
+        slower = (steps / (last - first if last != first else 0.001)).clamp(0, 1)
+        return inv_freq / self.factor * slower + inv_freq * (1 - slower)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeSpec:
+    theta: float
+    rows: tuple[int, ...] | None = None  # of each of the head_dim / 2 frequencies the row of positions; None: the first
+    yarn: Yarn | None = None
+
+
+def read_yarn(text: ConfigSection) -> Yarn | None:
+    """By `rope_scaling` (hub) or `rope_parameters` (transformers 5); None: another kind. Raises CheckpointError."""
+    rope = rope_section(text)
+    if rope.read(str, "rope_type" if "rope_type" in rope else "type", "default") != "yarn":
+        return None
+    factor = rope.positive("factor")
+    own, of_all = (rope.read(float, key, 0.0) for key in ("mscale", "mscale_all_dim"))
+    scale = _yarn_scale(factor, own) / _yarn_scale(factor, of_all) if own and of_all else _yarn_scale(factor, 1.0)
+    return Yarn(
+        factor=factor,
+        trained_length=rope.count("original_max_position_embeddings", text.count("max_position_embeddings", 32768)),
+        fast=rope.positive("beta_fast", 32.0),
+        slow=rope.positive("beta_slow", 1.0),
+        in_whole_dims=rope.read(bool, "truncate", True),
+        scale=rope.positive("attention_factor", scale),
+    )
+
+
+def _yarn_scale(factor: float, share: float) -> float:
+    return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def rope_section(text: ConfigSection) -> ConfigSection:
@@ -63,24 +117,24 @@ class MRope:
     """Three-row positions (time, height, width), each driving some of the frequencies. 1-D is three equal rows."""
 
     def __init__(
-        self, *, head_dim: int, theta: float, rows: Sequence[int], device: torch.device, dtype: torch.dtype,
-        turned: int | None = None,
-    ) -> None:  # fmt: skip
-        """rows: of each of the head_dim / 2 frequencies the row that it follows.
-
-        turned: how many dims of a head turn, in heads that lie as `turned_order` says; the others stand still.
-        """
+        self, spec: RopeSpec, *, head_dim: int, device: torch.device, dtype: torch.dtype, turned: int | None = None
+    ) -> None:
+        """turned: how many dims of a head turn, in heads that lie as `turned_order` says; the others stand still."""
+        rows = spec.rows or (0,) * (head_dim // 2)
         turned = head_dim if turned is None else turned
         exponents = torch.arange(0, turned, 2, dtype=torch.float32) / turned
+        inv_freq = 1.0 / spec.theta**exponents
+        inv_freq = inv_freq if spec.yarn is None else spec.yarn.of(inv_freq, spec.theta)
         still = torch.zeros((head_dim - turned) // 2)
-        self._inv_freq = torch.cat([1.0 / theta**exponents, still]).repeat(2).to(device)  # float32 [head_dim]
+        self._inv_freq = torch.cat([inv_freq, still]).repeat(2).to(device)  # float32 [head_dim]
+        self._scale = 1.0 if spec.yarn is None else spec.yarn.scale
         self._row_of = torch.tensor([*rows, *rows], device=device)  # int64 [head_dim]
         self._dtype = dtype
 
     def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:
         """(cos, sin), each [T, head_dim]: made in float32, both halves equal, then cast."""
         angles = batch.positions.float().index_select(0, self._row_of).T * self._inv_freq  # [T, head_dim]
-        return _cos_sin(angles, self._dtype)
+        return _cos_sin(angles, self._dtype, self._scale)
 
     def variant(self, prompt_len: int) -> int:
         return 0
@@ -127,11 +181,13 @@ class NtkRope:  # of Qwen-VL
         return ((prompt_len - 1) // self._trained_length).bit_length() if self._trained_length else 0
 
 
-def _cos_sin(angles: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _cos_sin(angles: Tensor, dtype: torch.dtype, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """float32 [T, head_dim] -> (cos, sin), in one tensor, so that one launch casts or copies both."""
     both = angles.new_empty((2, *angles.shape))
     torch.cos(angles, out=both[0])
     torch.sin(angles, out=both[1])
+    if scale != 1.0:
+        both.mul_(scale)
     cos, sin = both.to(dtype).unbind(0)
     return cos, sin
 

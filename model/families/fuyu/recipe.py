@@ -6,7 +6,7 @@ from model.net.decoder import DecoderNames, DecoderSpec, build_decoder
 from model.net.linear_weights import take_embedding
 from model.net.multimodal import MultimodalLM
 from model.net.patch_projection import PatchProjection
-from model.net.rope import MRope
+from model.net.rope import MRope, RopeSpec
 from model.net.vision import PixelSpec, take_patch_linear
 from model.ops.base import Ops
 from model.weights import Weights
@@ -36,10 +36,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     tied = config.read(bool, "tie_word_embeddings", False)
     shape = (vocab, spec.hidden)
     embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
-    rope = MRope(
-        head_dim=spec.head_dim, theta=theta, rows=(0,) * (spec.head_dim // 2), device=ops.device, dtype=ops.dtype,
-        turned=spec.turned,
-    )  # fmt: skip
+    rope = MRope(RopeSpec(theta=theta), head_dim=spec.head_dim, device=ops.device, dtype=ops.dtype, turned=spec.turned)
     model = MultimodalLM(
         ops=ops,
         embed=embed,

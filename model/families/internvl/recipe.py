@@ -10,7 +10,7 @@ from model.net.decoder import DecoderSpec
 from model.net.mlp import Mlp, MlpSpec, take_mlp
 from model.net.multimodal import MultimodalLM
 from model.net.norm import take_norm
-from model.net.rope import read_theta
+from model.net.rope import RopeSpec, read_theta
 from model.net.vision import BlockNames, BlockSpec, PixelSpec, read_pixels
 from model.ops.base import Ops
 from model.weights import Weights
@@ -67,7 +67,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     media = MediaEncoders(encoders={"image": tower, "video": videos}, tokens=picture_tokens(checkpoint))
     vocab, theta = text.count("vocab_size"), read_theta(text, 1e4, ("default", "dynamic"))
     tied = (text if published else config).read(bool, "tie_word_embeddings", not published)
-    return compose(ops, weights, spec, media, vocab=vocab, tied=tied, theta=theta)
+    return compose(ops, weights, spec, media, vocab=vocab, tied=tied, rope=RopeSpec(theta=theta))
 
 
 def _decoder_spec(text: ConfigSection) -> DecoderSpec:

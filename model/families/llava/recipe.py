@@ -11,7 +11,7 @@ from model.net.decoder import DecoderSpec
 from model.net.mlp import Mlp, MlpSpec, take_mlp
 from model.net.multimodal import MultimodalLM
 from model.net.norm import take_norm
-from model.net.rope import read_theta
+from model.net.rope import RopeSpec, read_theta
 from model.net.vision import BlockNames, BlockSpec, read_pixels
 from model.ops.base import Ops
 from model.weights import Weights
@@ -71,7 +71,7 @@ def _build(checkpoint: Checkpoint, weights: Weights, ops: Ops, between: Between)
     media = MediaEncoders(encoders={"image": _tower(checkpoint, weights, ops, spec.hidden, between)}, tokens=tokens)
     vocab, theta = text.count("vocab_size", 32000), read_theta(text, 1e4)
     tied = any(section.read(bool, "tie_word_embeddings", False) for section in (config, text))
-    return compose(ops, weights, spec, media, vocab=vocab, tied=tied, theta=theta)
+    return compose(ops, weights, spec, media, vocab=vocab, tied=tied, rope=RopeSpec(theta=theta))
 
 
 def _decoder_spec(text: ConfigSection) -> DecoderSpec:

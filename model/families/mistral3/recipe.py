@@ -7,7 +7,7 @@ from model.net.decoder import DecoderSpec
 from model.net.mlp import Mlp, MlpSpec, take_mlp
 from model.net.multimodal import MultimodalLM
 from model.net.norm import take_norm
-from model.net.rope import read_theta
+from model.net.rope import RopeSpec, read_theta
 from model.net.rope_vit import RopeVit, RopeVitNames, RopeVitSpec, build_still_vit
 from model.net.vision import BlockNames, BlockSpec, read_pixels
 from model.ops.base import Linear, Ops
@@ -37,7 +37,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     media = MediaEncoders(encoders={"image": _tower(checkpoint, weights, ops, spec)}, tokens=tokens)
     vocab, theta = text.count("vocab_size"), read_theta(text, text.positive("rope_theta"))
     tied = config.read(bool, "tie_word_embeddings", True)
-    return compose(ops, weights, spec, media, vocab=vocab, tied=tied, theta=theta)
+    return compose(ops, weights, spec, media, vocab=vocab, tied=tied, rope=RopeSpec(theta=theta))
 
 
 def _decoder_spec(text: ConfigSection) -> DecoderSpec:

@@ -8,7 +8,7 @@ from model.composition import MediaEncoders, compose
 from model.net.audio_tower import AudioTowerSpec
 from model.net.decoder import DecoderSpec
 from model.net.multimodal import MultimodalLM
-from model.net.rope import in_blocks, read_sections, read_theta
+from model.net.rope import RopeSpec, in_blocks, read_sections, read_theta, read_yarn
 from model.net.rope_vit import FRAMES, RopeVitNames, RopeVitSpec
 from model.net.vision import BlockNames, BlockSpec, PixelSpec, read_pixels
 from model.ops.base import Ops
@@ -51,10 +51,11 @@ def build_language_model(
 ) -> MultimodalLM:
     """Take every tensor by its hub name; config: the keys around `text_config`. Raises CheckpointError."""
     text, spec = text_config(config), decoder_spec(config, defaults)
-    theta = read_theta(text, defaults.theta, ("mrope", "default") if mrope else ("default",))
+    theta = read_theta(text, defaults.theta, ("mrope", "default", "yarn") if mrope else ("default",))
     rows = in_blocks(read_sections(text, spec.head_dim)) if mrope else None
+    rope = RopeSpec(theta=theta, rows=rows, yarn=read_yarn(text))
     vocab = text.count("vocab_size", defaults.vocab)
-    return compose(ops, weights, spec, media_encoders, vocab=vocab, tied=tied, theta=theta, rows=rows)
+    return compose(ops, weights, spec, media_encoders, vocab=vocab, tied=tied, rope=rope)
 
 
 def decoder_spec(config: ConfigSection, defaults: TextDefaults = VISION_TEXT) -> DecoderSpec:

@@ -6,7 +6,7 @@ from model.families.qwen3_vl.processor import patch_size
 from model.media_tokens import vision_tokens
 from model.net.decoder import DecoderSpec
 from model.net.multimodal import MultimodalLM
-from model.net.rope import in_turns, read_sections, read_theta, rope_section
+from model.net.rope import RopeSpec, in_turns, read_sections, read_theta, read_yarn, rope_section
 from model.net.rope_vit import FRAMES, RopeVitNames, RopeVitSpec, build_rope_vit
 from model.net.vision import BlockNames, BlockSpec, read_pixels
 from model.ops.base import Ops
@@ -28,7 +28,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     config = checkpoint.config
     text, spec = text_config(config), _decoder_spec(config)
     tower = _tower_spec(checkpoint, spec.hidden)
-    theta = read_theta(text, 5e5, ("mrope", "default"))
+    theta = read_theta(text, 5e5, ("mrope", "default", "yarn"))
     rope_section(text).expect("mrope_interleaved", (True,), True)
     media = MediaEncoders(
         encoders=build_rope_vit(ops, weights, tower, "visual.", NAMES),
@@ -37,8 +37,8 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     )
     return compose(
         ops, weights, spec, media,
-        vocab=text.count("vocab_size", 151936), tied=config.read(bool, "tie_word_embeddings", False), theta=theta,
-        rows=in_turns(read_sections(text, spec.head_dim, SECTIONS)),
+        vocab=text.count("vocab_size", 151936), tied=config.read(bool, "tie_word_embeddings", False),
+        rope=RopeSpec(theta=theta, rows=in_turns(read_sections(text, spec.head_dim, SECTIONS)), yarn=read_yarn(text)),
     )  # fmt: skip
 
 

@@ -54,7 +54,8 @@ def test_sizes(tmp_path: Path, layout: OmniLayout) -> None:
         ("vision_config", "hidden_act", "gelu", "vision_config: hidden_act"),
         ("vision_config", "out_hidden_size", 32, "out_hidden_size"),
         ("text_config", "rope_scaling", {"mrope_section": [2, 3, 4]}, "must add up to 8"),
-        ("text_config", "rope_scaling", {"type": "yarn", "mrope_section": [2, 3, 3]}, "type = 'yarn'"),
+        ("text_config", "rope_scaling", {"type": "llama3", "mrope_section": [2, 3, 3]}, "type = 'llama3'"),
+        ("text_config", "rope_scaling", {"type": "yarn", "mrope_section": [2, 3, 3]}, "'factor' is missing"),
     ],
 )
 def test_values_that_are_not_supported(tmp_path: Path, part: str, key: str, value: object, message: str) -> None:

@@ -48,7 +48,7 @@ def test_sizes(tmp_path: Path, layout: Layout) -> None:
 
 @each_of(
     ("key", "value"),
-    [("hidden_act", "gelu"), ("use_sliding_window", True), ("rope_scaling", {"type": "yarn"})],
+    [("hidden_act", "gelu"), ("use_sliding_window", True), ("rope_scaling", {"type": "longrope"})],
 )
 def test_values_that_change_the_mathematics_are_refused(tmp_path: Path, key: str, value: object) -> None:
     path = edit_config(write_qwen2_vl(tmp_path), lambda config: config.update({key: value}))
