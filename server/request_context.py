@@ -60,7 +60,7 @@ class RequestContext:
     wants_timings: bool = False  # the client asks for the seconds of its stages
     key: str = ""  # the digest of its API key
     count: Callable[[], None] | None = None  # counts it against what its key may ask for; raises Refusal
-    authorized: bool = False  # its Host is allowed, and its key is one of this server, where there are keys
+    authorized: bool = False  # its Host is allowed; where there are keys, it has shown one of them
     client: str = ""  # who asks, as far as the workers' time is shared: known by its key or address
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompts, those that the engine had in its cache

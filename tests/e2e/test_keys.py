@@ -19,7 +19,6 @@ from server.http.app import create_app
 from server.http.errors import ANTHROPIC
 from server.http.middleware.keys import OPEN_PATHS
 from server.http.pages import PATHS
-from server.logs.line_bound import LINES
 from tests.certificates import write_certificate
 from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer, children_of, until
@@ -177,10 +176,6 @@ def test_a_key_is_seen_nowhere(secure: RunningServer, client: httpx.Client) -> N
     later = client.get("/v1/models", headers={**bearer(KEYS[0]), "x-request-id": "later-than-those"})
     until("a later line is there", lambda: "later-than-those" in secure.err)
     assert later.status_code == 200 and "geheim" not in secure.out + secure.err
-    told = client.get("/metrics", headers=bearer(KEYS[0]))
-    refused = [line for line in secure.err.splitlines() if "error=invalid_api_key" in line]
-    counted = re.search(r'mm_rejected_total{reason="invalid_api_key"} (\d+)', told.text)
-    assert counted and int(counted[1]) > len(refused) >= LINES, "few of many leave a line"
     for pid in (secure.pid, *children_of(secure.pid)):
         assert b"geheim" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     for pid in children_of(secure.pid):

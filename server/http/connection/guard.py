@@ -27,17 +27,30 @@ CHEAP_SECONDS = 0.0005  # of parsing, after which a connection waits for its nex
 
 
 class WholeLines(ReceiveBuffer):
-    """h11's bytes of a connection, in whose heads and trailers no line goes on in the next one (RFC 9112, 5.2).
+    """h11's bytes of a connection, whose lines are those of RFC 9112 alone.
 
-    h11 joins such lines, and has no setting that refuses them; what stands in front of this server may read them apart.
+    Each line of a head or a trailer ends with CR LF (2.2) and does not go on in the next one (5.2); nothing stands
+    behind the size of a chunk (7.1). h11 takes more, and has no setting that refuses it; what stands in front of this
+    server may read it otherwise.
     """
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
+        had = len(self)
         lines: list[bytearray] | None = super().maybe_extract_lines()
-        for line in lines or ():
-            if line.startswith((b" ", b"\t")):
-                raise h11.RemoteProtocolError("a line of the head goes on in the next one")
+        if lines is None:
+            return None
+        if had - len(self) != sum(len(line) + 2 for line in lines) + 2:  # with the blank one; a bare LF is one byte
+            raise h11.RemoteProtocolError("a line of the head ends without CR")
+        if any(line.startswith((b" ", b"\t")) for line in lines):
+            raise h11.RemoteProtocolError("a line of the head goes on in the next one")
         return lines
+
+    def maybe_extract_next_line(self) -> bytearray | None:
+        """The line in front of a chunk."""
+        line: bytearray | None = super().maybe_extract_next_line()
+        if line is not None and line.endswith((b" \r\n", b"\t\r\n")):
+            raise h11.RemoteProtocolError("a blank stands behind the size of a chunk")
+        return line
 
 
 class Guard(asyncio.BufferedProtocol):

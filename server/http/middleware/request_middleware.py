@@ -154,13 +154,15 @@ class RequestMiddleware:
         is_open, most = scope["path"] in OPEN_PATHS, self._bodies.config.max_body_bytes
         try:
             check_host(head.hosts, None if is_open else self._hosts, scope["http_version"])
+            # Of what is answered without a key, anybody can ask for any number of errors and lines.
+            answer.context.authorized = self._keys is None
             if is_open:
-                answer.context.authorized = True
                 return None
             # A browser asks by OPTIONS whether it may send a key: no route runs for it.
             if self._keys is not None and scope["method"] != "OPTIONS" and scope["path"] not in self._pages:
                 key, limits = check_key(head.authorizations, self._keys), self._keys.limits
                 answer.context.key = key.digest.hex()
+                answer.context.authorized = True
                 client = f"key {answer.context.key}"
                 if limits is not None:
                     answer.place = limits.place(key.label)
@@ -169,7 +171,6 @@ class RequestMiddleware:
                 client = client_of_address(scope.get("client"))
             answer.context.client = client if self._bodies.config.client_share == "fair" else ""  # one for all
             answer.body.client = answer.context.client
-            answer.context.authorized = True
         except Refusal as error:
             return error
         return body_too_large(most) if (head.length or 0) > most else answer.body.refusal

@@ -127,53 +127,21 @@ def test_a_head_has_few_fields(tls: Tls | None) -> None:
 
 
 @each_of(
-    ("head", "status"),
+    ("field", "status"),
     [
-        (b"transfer-encoding: chunked\r\ncontent-length: 2\r\n", 400),
-        (b"content-length: 2\r\nTransfer-Encoding: chunked\r\n", 400),
-        (b"content-length: 0\r\ntransfer-encoding: chunked\r\n", 400),
-        (b"transfer-encoding:\r\n chunked\r\n", 400), (b"a: b\r\n\tc\r\ntransfer-encoding: chunked\r\n", 400),
-        (b"transfer-encoding: chunked\r\na: b\r\n \r\n", 400),
-        (b"transfer-encoding: chunked\r\ncontent-type: a" + b";" * 255 + b"\r\n", 200),
-        (b"transfer-encoding: chunked\r\ncontent-type: a" + b";" * 256 + b"\r\n", 431),
-        (b"transfer-encoding: chunked\r\norigin: " + b"a" * 513 + b"\r\n", 431),
+        (b"content-type: a" + b";" * 255, 200), (b"content-type: a" + b";" * 256, 431),
+        (b"origin: " + b"a" * 513, 431),
     ],
 )  # fmt: skip
-def test_what_two_readers_may_read_apart_is_refused(tls: Tls | None, head: bytes, status: int) -> None:
-    """A proxy in front may believe the other length, or another line; and nothing long is taken to pieces."""
-
+def test_nothing_long_is_taken_to_pieces(tls: Tls | None, field: bytes, status: int) -> None:
     async def scenario(s: Serving) -> None:
-        asked = b"POST /read HTTP/1.1\r\nhost: a\r\n" + head + b"\r\n2\r\nab\r\n0\r\n\r\n"
-        client = await s.client(asked + GET)
+        head = b"POST /read HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n" + field + b"\r\n\r\n"
+        client = await s.client(head + b"2\r\nab\r\n0\r\n\r\n" + GET)
         heard = b""
-        while (status == 400 or heard.count(b"HTTP/1.1 ") < 2) and (more := await client.hear()):
-            heard += more
+        while heard.count(b"HTTP/1.1 ") < 2:
+            heard += await client.hear()
         assert heard.startswith(b"HTTP/1.1 %d " % status)
-        assert heard.count(b"HTTP/1.1 ") == (1 if status == 400 else 2), "what may be a request inside is none"
-        assert s.app.ended == {400: [], 431: ["/length/2"], 200: ["/read", "/length/2"]}[status]
-
-    serve(scenario, tls=tls)
-
-
-def test_a_trailer_is_no_longer_than_its_line(tls: Tls | None) -> None:
-    async def scenario(s: Serving) -> None:
-        head = b"POST /read HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
-        client = await s.client(head + b"2\r\nab\r\n0\r\na: b\r\n c\r\n\r\n")
-        assert (await client.hear()).startswith(b"HTTP/1.1 400 ")
-        assert s.app.ended == []
-
-    serve(scenario, tls=tls)
-
-
-@each_of("encoding", [b"gzip, chunked", b"identity", b"chunked, chunked", b"x"])
-def test_only_chunked_is_chunked(tls: Tls | None, encoding: bytes) -> None:
-    async def scenario(s: Serving) -> None:
-        head = b"POST /read HTTP/1.1\r\nhost: a\r\ntransfer-encoding: " + encoding + b"\r\n\r\n"
-        client = await s.client(head + b"2\r\nab\r\n0\r\n\r\n")
-        assert (await client.hear()).startswith(b"HTTP/1.1 400 ")
-        while await client.hear():
-            pass
-        assert s.app.ended == []
+        assert s.app.ended == {431: ["/length/2"], 200: ["/read", "/length/2"]}[status]
 
     serve(scenario, tls=tls)
 
