@@ -55,7 +55,7 @@ class RequestService:
         self.metrics = metrics
         self.traces = traces
         self._speller = Speller(card.tokenizer)
-        self._salt = salts.of if salts.keeps else lambda request: b""
+        self._salts = salts
         self.admission = Admission(max_requests, self._why_not, segments.pool.capacity, metrics.gave_way)
         self._grammars = Grammars(workers, card.tokenizer, salts)
 
@@ -129,7 +129,7 @@ class RequestService:
                 own = replace(sampling, max_tokens=min(sampling.max_tokens, room), seed=seed, thought_end=thought_end)
                 generate = Generate(
                     prepared=prepared, sampling=own, grammar=grammar, scores_prompt=request.scores_prompt,
-                    salt=self._salt(request),
+                    salt=self._salts.of(request),
                 )  # fmt: skip
                 answers = Answers(request, self.card.tokenizer, i * sampling.n, thought_end)
                 if not await self._generate(request, generate, resources, answers, emit, timings):
@@ -180,7 +180,7 @@ class RequestService:
             else:
                 media_tokens, media_bytes = self.ready_engine.max_media_tokens, self.segments.pool.capacity
                 room = Room(tokens=self.max_model_len, media_tokens=media_tokens, media_bytes=media_bytes)
-                salt = b"" if count_only else self._salt(request)
+                salt = b"" if count_only or not self._salts.keeps else self._salts.of(request)
                 message = Prepare(request_id=request.id, chat=chat, count_only=count_only, room=room, salt=salt)
             try:
                 job = await resources.job(message, request.context.client, short=short)

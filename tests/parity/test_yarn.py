@@ -1,4 +1,4 @@
-"""YaRN as the READMEs of Qwen2.5-VL and Qwen3-VL write it, against transformers, within the trained length and past it."""
+"""YaRN as the READMEs of Qwen2.5-VL and Qwen3-VL write it, against transformers, by logits."""
 
 import json
 from collections.abc import Callable

@@ -10,16 +10,16 @@ import select
 import signal
 import socket
 import time
-from array import array
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from model.engine.plan import FailureCode, RequestError
+from model.engine.plan import RequestError
+from model.engine.sampling.answer_form import CODE, SLOW_SECONDS, AnswerForm, ClientProcess
 from model.engine.sampling.fork_server import ForkServer, form_file
 from model.engine.sampling.form_messages import (
     MESSAGE_BYTES,
@@ -28,19 +28,16 @@ from model.engine.sampling.form_messages import (
     NONE,
     FormReply,
     FormRequest,
-    FormStart,
     mask_words,
 )
-from model.engine.sampling.logits_processors import BITS
+from model.engine.sampling.waited_for import WaitedFor
 from model.engine.scheduling.fair_shares import Holdings, ServiceClocks
 from tokenization.chat.grammar import CompiledGrammar
 
-CODE: FailureCode = "structured_output"
 MAX_REMEMBERED = 1024  # forms whose steps were too expensive
 _TOO_EXPENSIVE = "a step of it takes too much processor time"
 MOST_BUSY = 4  # clients whose processes work at once
 MOST_STARTING = 2  # of these, clients for which one compiles: that may take seconds
-SLOW_SECONDS = 0.002  # of the processor: a row whose masks take longer has no part of a step before its mask is there
 WAIT_SECONDS = 0.05  # where there is nothing but masks to wait for, before others' requests are looked at
 ROOM_SECONDS = 30.0  # after which a form that was evicted ends for want of room
 _START_SECONDS = 0.01  # that a form is expected to take to its first mask, and each token of it that was drawn already
@@ -51,104 +48,6 @@ _HARD = 1.5  # times what forms may hold is the most of one process, where the k
 _ROOM_SHARE = 8  # of all that forms may hold, an eighth is free beside that before it begins again
 
 _log = logging.getLogger("pixelferry")
-
-
-class AnswerForm:
-    """Where one answer stands in its grammar. A process knows it while its sequence runs: `begin`, `end`."""
-
-    def __init__(
-        self, forms: "Forms", grammar: CompiledGrammar, ends: tuple[int, ...], client: int, digest: bytes
-    ) -> None:
-        """ends: ids that end the answer."""
-        self.forms, self.grammar, self.ends, self.client, self.digest = forms, grammar, ends, client, digest
-        self.taken = array("i")  # tokens of the answer, without its end
-        self.error: RequestError | None = None  # why it cannot go on
-        self.filled = False  # its mask is that of its next token
-        self.mask = np.zeros(0, np.int32)  # int32 [mask_words], which the process fills
-        self.process: _Process | None = None
-        self.slot = NONE  # in the process
-        self.n_sent = 0  # of `taken`, what the process was sent
-        self.waits = False  # until the process is asked for the next mask
-        self.asked = 0.0  # since when (monotonic); 0: the process has answered
-        self.begun = False  # the process has answered once
-        self.expected = 0.0  # processor seconds that its next step is expected to take
-        self.needed = 0  # bytes that it held before it was evicted
-        self.evicted_at = 0.0  # when (monotonic)
-
-    @property
-    def ready(self) -> bool:
-        """Whether its next token can be drawn, or it is known that none can."""
-        return self.filled or self.error is not None
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether a step would wait for its mask for long."""
-        return self.expected > SLOW_SECONDS
-
-    @property
-    def start(self) -> FormStart:
-        return FormStart(self.grammar.source, self.grammar.marks, self.taken.tobytes())
-
-    def fresh(self) -> "AnswerForm":
-        """The same for another answer to this prompt, that has no token yet."""
-        return AnswerForm(self.forms, self.grammar, self.ends, self.client, self.digest)
-
-    def begin(self) -> None:
-        """Its sequence runs."""
-        self.forms.begin(self)
-
-    def end(self) -> None:
-        """Its sequence runs no more. One that was preempted replays its tokens when it runs again."""
-        self.forms.end(self)
-
-    def add(self, token: int) -> None:
-        """What the form does not take leaves the next mask empty."""
-        if token not in self.ends:
-            self.taken.append(token)
-            self.filled = False
-            self.forms.ask(self)
-
-    def write_mask(self, out: np.ndarray) -> None:
-        """int32 [words]: bit i is id i."""
-        out[:] = self.mask[: len(out)]
-        end = self.forms.vocab_size
-        if self.mask.item(end >> 5) >> (end & 31) & 1:
-            if end >> 5 < len(out):
-                out[end >> 5] &= ~BITS[end & 31]
-            for token in self.ends:
-                out[token >> 5] |= BITS[token & 31]
-
-    def refusal(self, excluded: Collection[int], allowed: Collection[int]) -> RequestError | None:
-        """Why the answer got no token, if its form and its request's rules are why.
-
-        excluded: ids that those rules or the model take away; allowed: all that they leave, where that is not all.
-        """
-        if self.error is not None:
-            return self.error
-        mask = np.empty(-(-self.forms.vocab_size // 32), np.int32)
-        self.write_mask(mask)
-        left = set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()) - set(excluded)
-        if left and (not allowed or left & set(allowed)):
-            return None
-        return RequestError("the form of the answer and the request's other rules leave no token", CODE)
-
-
-class _Process:
-    """The engine's end of one client's process."""
-
-    def __init__(self, client: int, number: int, link: socket.socket, at: np.ndarray) -> None:
-        """at: int32 [1]: the slot of the form that it is at."""
-        self.client, self.number, self.link, self.at = client, number, link, at
-        self.descriptor = link.fileno()
-        self.forms: dict[int, AnswerForm] = {}  # by slot, in the order in which they began here
-        self.asked: dict[AnswerForm, None] = {}  # those of the last message that it has not answered yet
-        self.starts = False  # some of these begin
-        self.n_slots = 0
-        self.ended: list[int] = []  # slots, which the next message names
-        self.nbytes = 0  # that it holds
-        self.n_asked = 0  # messages that it was sent
-        # The form that was evicted, what the process held before, and the number of the message that says so.
-        self.evicted: tuple[AnswerForm, int, int] | None = None
 
 
 class Forms:
@@ -167,12 +66,13 @@ class Forms:
         self._poll = select.poll()
         self._live: dict[AnswerForm, None] = {}  # those of sequences that run
         self._n_processes = 0
-        self._processes: dict[int, _Process] = {}  # by client
-        self._by_number: dict[int, _Process] = {}
-        self._by_link: dict[int, _Process] = {}  # by descriptor: those that have not closed their end
+        self._processes: dict[int, ClientProcess] = {}  # by client
+        self._by_number: dict[int, ClientProcess] = {}
+        self._by_link: dict[int, ClientProcess] = {}  # by descriptor: those that have not closed their end
         self._waiting: list[AnswerForm] = []  # whose next mask is not asked for yet
         self._unkilled: list[int] = []  # numbers of children that must end, and of which there was no time to say so
         self._expensive: OrderedDict[bytes, None] = OrderedDict()  # digests
+        self._waits: WaitedFor[int] = WaitedFor(step_seconds)  # by client
 
     @property
     def n_running(self) -> int:
@@ -267,16 +167,23 @@ class Forms:
         self.receive(min(self._step_seconds, WAIT_SECONDS))
 
     def fill(self, forms: Sequence[AnswerForm], out: np.ndarray) -> list[int]:
-        """The masks of these forms, int32 [n, words]. -> which are late, and empty; an empty one else cannot go on."""
-        until = time.monotonic() + self._step_seconds
-        left = 0.0
+        """The masks of these forms, int32 [n, words]. -> which are late, and empty; an empty one else cannot go on.
+
+        Those of a client that steps have waited for too much are late where they are not there.
+        """
+        began = time.monotonic()
+        until, free, left = began + self._step_seconds, began + SLOW_SECONDS, 0.0
         while True:
             self.dispatch()
             self.receive(left)
             late = [i for i, form in enumerate(forms) if not form.ready]
-            left = until - time.monotonic()
-            if not late or left <= 0:
+            missing = {forms[i].client for i in late} if late else set()
+            now = time.monotonic()
+            left = until - now
+            if left <= 0 or not any(not self._waits.owes(client, now) for client in missing):
                 break
+            self._waits.since(now, missing, free)
+        self._waits.over(now)
         for i, form in enumerate(forms):
             if form.filled and form.error is None:
                 form.write_mask(out[i])
@@ -297,7 +204,7 @@ class Forms:
             self._fail(form, _not_held("there is no room for it beside those of others"))
         return False
 
-    def _open(self, client: int) -> _Process | None:
+    def _open(self, client: int) -> ClientProcess | None:
         """None: there is no time for one now. Raises OSError."""
         if self._server is None:
             self._server = ForkServer(self._checkpoint, self.vocab_size, int(_HARD * self._held.capacity))
@@ -305,12 +212,12 @@ class Forms:
         self._n_processes += 1
         if (forked := self._server.fork(self._n_processes)) is None:
             return None
-        process = _Process(client, self._n_processes, *forked)
+        process = ClientProcess(client, self._n_processes, *forked)
         self._processes[client] = self._by_number[process.number] = self._by_link[process.descriptor] = process
         self._poll.register(process.descriptor, select.POLLIN)
         return process
 
-    def _send(self, process: _Process, steps: Sequence[AnswerForm], starts: Sequence[AnswerForm]) -> None:
+    def _send(self, process: ClientProcess, steps: Sequence[AnswerForm], starts: Sequence[AnswerForm]) -> None:
         """What does not get through waits on."""
         slots = list(range(process.n_slots, process.n_slots + len(starts)))
         asked = FormRequest(process.ended, [(form.slot, form.taken[form.n_sent]) for form in steps], slots)
@@ -331,13 +238,13 @@ class Forms:
         process.starts = bool(starts)
         for form in steps:
             form.n_sent += 1
-        now = time.monotonic()
+        process.asked_at = time.monotonic()
         for form in (*steps, *starts):
-            form.waits, form.asked = False, now
-            process.asked[form] = None
+            form.waits = False
+            process.asked[form.slot] = form.expected
             self._clocks.begin(form.client, form.expected)
 
-    def _receive_from(self, process: _Process) -> bool:
+    def _receive_from(self, process: ClientProcess) -> bool:
         """Whether there was anything to read: a reply, or its end."""
         try:
             message = process.link.recv(MESSAGE_BYTES)
@@ -352,20 +259,24 @@ class Forms:
             self._take(process, msgspec.msgpack.decode(message, type=FormReply))
         return True
 
-    def _take(self, process: _Process, reply: FormReply) -> None:
+    def _take(self, process: ClientProcess, reply: FormReply) -> None:
         if process.evicted is None or reply.n_asked >= process.evicted[2]:
             self._held.take(process.client, reply.nbytes - process.nbytes)
             process.nbytes = reply.nbytes
             if process.evicted is not None:
                 (evicted, before, _), process.evicted = process.evicted, None
                 evicted.needed = max(before - reply.nbytes, _LEAST_BYTES)
-        # Of forms that have left it nothing is heard.
-        for form, seconds in [(process.forms[slot], n) for slot, n in reply.filled if slot in process.forms]:
-            self._answered(form, seconds)
-            form.expected, form.begun = (seconds if form.begun else _STEP_SECONDS), True
-            form.filled = form.n_sent == len(form.taken)
+        for slot, seconds in reply.filled:
+            self._answered(process, slot, seconds)
+            if (form := process.forms.get(slot)) is None:  # it has left
+                continue
+            # Steps that take long may stand between such that take none: what took long is forgotten by halves.
+            form.expected = max(seconds, form.expected / 2) if form.begun else _STEP_SECONDS
+            form.begun, form.filled = True, form.n_sent == len(form.taken)
             if not form.filled:
                 self.ask(form)
+        for slot in (*reply.expensive, *[slot for slot, _ in reply.failed]):
+            self._answered(process, slot, time.monotonic() - process.asked_at)
         for form in [process.forms[slot] for slot in reply.expensive if slot in process.forms]:
             self._remember(form)
         for form, why in [(process.forms[slot], why) for slot, why in reply.failed if slot in process.forms]:
@@ -390,7 +301,7 @@ class Forms:
                 for form in tuple(process.forms.values()):
                     self._fail(form, RequestError("the form of the answer is lost: its process ended"))
 
-    def _ended(self, process: _Process, code: int) -> None:
+    def _ended(self, process: ClientProcess, code: int) -> None:
         """The form that it was at is why; its client's others begin again in another one."""
         form = process.forms.get(process.at.item(0))
         if code == NO_CHILD:
@@ -408,17 +319,13 @@ class Forms:
             self._leave(one)
             self.ask(one)
 
-    def _answered(self, form: AnswerForm, seconds: float) -> None:
+    def _answered(self, process: ClientProcess, slot: int, seconds: float) -> None:
         """seconds: of the processor, that it took."""
-        if form.asked and form.process is not None:
-            form.asked = 0.0
-            del form.process.asked[form]
-            self._clocks.end(form.client, seconds, form.expected)
+        if (expected := process.asked.pop(slot, None)) is not None:
+            self._clocks.end(process.client, seconds, expected)
 
     def _leave(self, form: AnswerForm) -> None:
-        """Its process, which ends with the last form that it has."""
-        # What it took until now it does not say: on an idle machine as long as it was waited for.
-        self._answered(form, max(form.expected, time.monotonic() - form.asked))
+        """Its process, which ends with the last form that it has, and else is busy until it has answered."""
         form.filled = False
         process, form.process = form.process, None
         if process is None:
@@ -429,8 +336,12 @@ class Forms:
         if not process.forms:
             self._close(process)
 
-    def _close(self, process: _Process) -> None:
+    def _close(self, process: ClientProcess) -> None:
         """Whatever it is at, it ends now."""
+        if process.asked:  # what it took it does not say: on an idle machine as long as it was waited for
+            expected = sum(process.asked.values())
+            took = max(expected, time.monotonic() - process.asked_at)
+            self._clocks.end(process.client, took, expected)
         if self._by_link.pop(process.descriptor, None) is not None:
             self._poll.unregister(process.descriptor)
         process.link.close()

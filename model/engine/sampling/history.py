@@ -10,7 +10,7 @@ import numpy as np
 from model.engine.messages import SamplingParams
 
 if TYPE_CHECKING:
-    from model.engine.sampling.forms import AnswerForm
+    from model.engine.sampling.answer_form import AnswerForm
 
 _FIRST_ROOM = 64
 

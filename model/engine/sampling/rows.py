@@ -12,7 +12,7 @@ from model.engine.sampling.sampler import uniform
 from model.staging.layout import SamplingArrays
 
 if TYPE_CHECKING:
-    from model.engine.sampling.forms import AnswerForm
+    from model.engine.sampling.answer_form import AnswerForm
 
 _MIN_TEMPERATURE = 1e-6  # below it float32 cannot tell the distribution from its peak
 _MAX_TEMPERATURE = 1e6  # above it all that may be sampled is as good as equally likely, and float32 comes to its end

@@ -18,7 +18,9 @@ from configs.settings import EMBEDDED_MODEL
 from model.engine.plan import RequestError
 from model.engine.sampling import fork_server
 from model.engine.sampling import forms as module
-from model.engine.sampling.forms import AnswerForm, Forms
+from model.engine.sampling.answer_form import AnswerForm
+from model.engine.sampling.forms import Forms
+from model.engine.sampling.waited_for import WaitedFor
 from model.registry import family_of
 from tests.model.engine.forms_harness import AMBIGUOUS, children
 from tests.tables import each_of
@@ -260,7 +262,7 @@ def test_what_a_first_mask_took_is_not_expected_of_the_next(opened: Callable[...
     for form in found:
         form.add(a)
     forms.dispatch()
-    assert all(form.asked for form in found)
+    assert not any(form.waits for form in found)
 
 
 def test_an_engine_without_descriptors_loses_its_new_forms_alone(
@@ -301,6 +303,71 @@ def test_a_process_that_is_at_something_keeps_no_other_client_waiting(
         form.end()
     until(lambda: len(children(server_of(forms))) == 1)
     assert other.filled and len(forms._clocks) == 1
+
+
+def test_a_process_is_busy_with_a_form_that_has_left_it(opened: Callable[..., Forms], tokenizer: Tokenizer) -> None:
+    """It gets one message at a time all the same, and others' forms begin beside two that are busy so."""
+    forms, a = opened(step_seconds=0.05), tokenizer.encode("a")[0]
+    found = [begun(forms, client=client) for client in range(2)]
+    until(lambda: all(form.filled for form in found), forms)
+    processes = children(server_of(forms))
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    for client in range(2):
+        leaving = begun(forms, client=client)
+        forms.dispatch()
+        leaving.end()
+    third = begun(forms, client=2)
+    for form in found:
+        form.add(a)
+    forms.wait()
+    assert all(form.waits for form in (*found, third))
+    for process in processes:
+        os.kill(process, signal.SIGCONT)
+    until(lambda: all(form.filled for form in (*found, third)), forms)
+
+
+def test_no_step_waits_on_for_a_client_that_steps_have_waited_for(
+    opened: Callable[..., Forms], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first mask that takes long, from one request after the other, is one step's wait and no more."""
+    forms, a = opened(step_seconds=0.05), tokenizer.encode("a")[0]
+    late, other = begun(forms, client=1), begun(forms, client=2)
+    until(lambda: late.filled and other.filled, forms)
+    os.kill(min(children(server_of(forms))), signal.SIGSTOP)
+    late.add(a)
+    waits: list[float] = []
+    receive = Forms.receive
+
+    def noted(self: Forms, seconds: float = 0.0) -> None:
+        waits.append(seconds)
+        receive(self, seconds)
+
+    monkeypatch.setattr(Forms, "receive", noted)
+    out = np.empty((2, -(-forms.vocab_size // 32)), np.int32)
+    waited = []
+    for _ in range(12):
+        assert 0 in forms.fill([late, other], out)
+        waited.append(sum(waits) > 0)
+        waits.clear()
+        until(lambda: other.filled, forms)
+    assert waited[0] and not any(waited[3:])
+    late.end()
+
+
+def test_what_was_waited_for_is_paid_off_by_time() -> None:
+    waited: WaitedFor[str] = WaitedFor(0.05)
+    assert not waited.owes("a", 0.0)
+    for begin in (0.0, 0.1):
+        waited.since(begin, {"a"}, begin + 0.002)
+        waited.since(begin + 0.01, {"a", "b"}, begin + 0.002)
+        waited.over(begin + 0.06)
+    # 8 and 25 ms of each step; by two, a tenth of the time.
+    assert waited.owes("a", 0.16) and not waited.owes("b", 0.16)
+    assert waited.owes("a", 0.3) and not waited.owes("a", 0.6)
+    waited.since(0.7, {"c"}, 0.8)
+    waited.over(0.75)
+    assert not waited.owes("c", 0.75)
 
 
 def test_one_that_gave_way_ends_where_there_is_no_room_for_long(

@@ -15,7 +15,8 @@ from llguidance.numpy import apply_token_bitmask_inplace
 
 from model.engine import engine as engines
 from model.engine.messages import FromEngine, StepDone
-from model.engine.sampling.forms import AnswerForm, Forms
+from model.engine.sampling.answer_form import AnswerForm
+from model.engine.sampling.forms import Forms
 from model.engine.sampling.logits_processors import BITS, apply_rules
 from model.net.multimodal import MultimodalLM
 from model.staging.layout import SamplingArrays

@@ -181,18 +181,19 @@ def test_a_dead_engine_keeps_nothing(play: Play) -> None:
     play(scenario)
 
 
-def test_one_salt_for_media_and_blocks_and_none_where_nothing_is_kept(play: Play) -> None:
+def test_one_salt_for_media_and_blocks_and_forms(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         for name, salts in (("chat-1", None), ("chat-2", CacheSalts("key"))):
             if salts is not None:
-                scene.service._salt = salts.of
+                scene.service._salts = salts
             asked = request(name=name)
             task, _ = start(scene, asked)
             await until(lambda: scene.to_worker() and isinstance(scene.to_worker()[-1], Prepare))
             told = await generating(scene, name)
             prepare = [said for said in scene.to_worker() if isinstance(said, Prepare)][-1]
             assert prepare.request_id == name
-            assert prepare.salt == told.salt == (b"" if salts is None else salts.of(asked))
+            assert prepare.salt == (b"" if salts is None else told.salt)
+            assert told.salt and (salts is None or told.salt == salts.of(asked)), "forms are remembered for their salt"
             scene.say(name, A, finish="stop")
             await task
 
