@@ -64,6 +64,7 @@ class ExactGrammar:
         self.lines: list[str] = []
         self._root, self._prefix = root, prefix
         self._rules: dict[int, str] = {}
+        self._terminals: dict[str, str] = {}
 
     def write(self, schema: Any) -> str:
         """What a rule says for a schema: a name, or a form of the compiler. Raises Unwritable."""
@@ -88,7 +89,9 @@ class ExactGrammar:
         return name
 
     def _terminal(self, text: str) -> str:
-        return self._rule(text, self._named().upper())
+        if text not in self._terminals:
+            self._terminals[text] = self._rule(text, self._named().upper())
+        return self._terminals[text]
 
     def _is_plain(self, schema: Mapping[str, Any]) -> bool:
         """Whether the compiler reads it rightly by itself: no such number in it, and no reference out of it."""
@@ -108,7 +111,8 @@ class ExactGrammar:
         types = {named} if isinstance(named, str) else {*named}
         others, written = types, False
         if own and own <= {"const", "enum"} and len(own) == 1:
-            yield from self._values(schema, types)
+            if values := self._values(schema, types):
+                yield self._terminal(" | ".join(values))  # as rules, more than 2,000 are too many for a step
             return
         if says == {"$ref"}:
             yield self.write(follow(self._root, schema))
@@ -135,12 +139,12 @@ class ExactGrammar:
         if others:
             yield json_form({"type": sorted(others)})
 
-    def _values(self, schema: Mapping[str, Any], types: set[str]) -> Iterator[str]:
+    def _values(self, schema: Mapping[str, Any], types: set[str]) -> list[str]:
         kinds = {str: {"string"}, bool: {"boolean"}, type(None): {"null"}, list: {"array"}, dict: {"object"},
                  int: {"integer", "number"}, float: {"number"}}  # fmt: skip
         values = [schema["const"]] if "const" in schema else schema["enum"]
         fit = [value for value in values if kinds[type(value)] & types]
-        yield from (_quoted(json.dumps(_shortest(value), ensure_ascii=False)) for value in fit)
+        return [_quoted(json.dumps(_shortest(value), ensure_ascii=False)) for value in fit]
 
     def _whole(self, schema: Mapping[str, Any]) -> str:
         numbers = whole_numbers(schema.get("minimum"), schema.get("maximum"))

@@ -61,6 +61,7 @@ VERDICTS: list[tuple[Any, list[str], list[str]]] = [
     # Numbers: the compiler reads each as a double, and forgets the whole number that an open range begins with.
     ({"const": 9007199254740993}, ["9007199254740993"], ["9007199254740992"]),
     ({"const": -(2**63)}, ["-9223372036854775808"], ["-9223372036854775807"]),
+    ({"enum": [2**60 + i for i in range(1, 3000)]}, [f"{2**60 + 2999}"], [f"{2**60}", f"{2**60 + 3000}"]),
     ({"const": 10**25}, ["10000000000000000000000000"], ["1"]),
     ({"const": 0.12345678901234566}, ["0.12345678901234566"], ["0.12345678901234568"]),
     (
