@@ -12,13 +12,15 @@ from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImage
 
 from tokenization.cancel import Check, CheckedFile, go_on
 from tokenization.chat.errors import ChatError
+from tokenization.media.bmp_runs import RunLengthDecoder
 from tokenization.media.containers.exif import TRANSPOSE, orientation_of, stored_box
 from tokenization.media.containers.signatures import meant_as
-from tokenization.media.effort import BYTES_OF_A_PART, PARTS, cannot_hold, keeps_coefficients
+from tokenization.media.effort import BYTES_OF_A_PART, cannot_hold, keeps_coefficients
 
 # By content, never by suffix; importing the plugins registers them, so that opening never loads any other one.
 _PLUGINS = (JpegImagePlugin, PngImagePlugin, WebPImagePlugin, GifImagePlugin, BmpImagePlugin)
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+Image.register_decoder("bmp_rle", RunLengthDecoder)  # in place of the plugin's own
 _NOT_AN_IMAGE = "this is not an image that the server reads (JPEG, PNG, WebP, GIF, BMP), or its header is damaged"
 _DAMAGED = "the image data is damaged or incomplete"
 _JPEG_BLOCK = 1 << 14  # bytes that libjpeg gets at once, and so between two checks
@@ -34,6 +36,7 @@ _PIXEL_BYTES = 4  # that Pillow keeps at most
 _MOST_PIXELS = MAX_DECODE_BYTES // _PIXEL_BYTES  # of any picture, whatever the settings allow
 Image.MAX_IMAGE_PIXELS = _MOST_PIXELS // 2  # Pillow refuses twice as many, where plugins would take memory at once
 _WEBP_BYTES = 16  # for each pixel: libwebp's two canvases, the answer and Pillow's copy of it
+_READS = 1 << 13  # of any file, 3 for each chunk of a PNG: those of 32 x 32 that check decoders have chunks of one byte
 _BAND = 1 << 20  # pixels of a picture that are made RGB at once
 _TURNED = 1 << 24  # pixels of a picture that is turned as a whole, which is faster: a telephone's photograph
 
@@ -169,7 +172,7 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 
 def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Image.Image, ImageHeader]:
     # Pillow reads markers and fill bytes of a JPEG, chunks and blocks one by one.
-    parts = PARTS + len(data) // BYTES_OF_A_PART
+    parts = _READS + len(data) // BYTES_OF_A_PART
     with _pillow(_NOT_AN_IMAGE, data):
         if data.count(b"iCCP") > _MOST_PROFILES:
             raise ChatError("the image has more than one colour profile")

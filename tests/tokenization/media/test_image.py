@@ -225,6 +225,17 @@ def test_a_header_in_many_parts_is_refused_early(data: bytes) -> None:
     assert time.process_time() - begun < 0.3
 
 
+def test_a_small_png_may_have_pixels_in_chunks_of_one_byte() -> None:
+    """PngSuite's oi9n0g16 and oi9n2c16, of 32 x 32, which check decoders, are written so."""
+    plain = encoded(photo(32, 32), "PNG")
+    at = plain.index(b"IDAT")
+    (length,) = struct.unpack_from(">I", plain, at - 4)
+    packed = plain[at + 4 : at + 4 + length]
+    assert len(packed) > 2000 and plain.count(b"IDAT") == 1
+    cut = b"".join(png_chunk(b"IDAT", packed[i : i + 1]) for i in range(length))
+    assert np.array_equal(pixels(plain[: at - 4] + cut + plain[at + 8 + length :]), pixels(plain))
+
+
 def test_a_png_has_one_colour_profile() -> None:
     profile = png_chunk(b"iCCP", b"x\0\0" + zlib.compress(bytes(1 << 20), 9))
     assert pixels(PNG[:33] + profile + PNG[33:]).shape == (64, 64, 3)
