@@ -9,7 +9,7 @@ from tests.e2e.running import RunningServer, data_url, picture
 
 pytestmark = pytest.mark.process
 
-DECODERS = re.compile(r"libtorch|/markupsafe/|/av(\.libs)?/|libavcodec|/PIL/|pillow\.libs|libjpeg|libwebp")
+DECODERS = re.compile(r"libtorch|/markupsafe/|/av(\.libs)?/|/soxr/|libavcodec|/PIL/|pillow\.libs|libjpeg|libwebp")
 
 
 def test_only_workers_map_decoders_and_only_the_engine_torch(server: RunningServer) -> None:

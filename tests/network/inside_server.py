@@ -21,7 +21,7 @@ from tests.network.namespace import NAME_SERVER
 from tests.network.origins import Origins
 
 PICTURE = picture(64, 64)
-DECODERS = re.compile(r"libtorch|/av(?:\.libs)?/|libavcodec|/PIL/|pillow\.libs")
+DECODERS = re.compile(r"libtorch|/av(?:\.libs)?/|/soxr/|libavcodec|/PIL/|pillow\.libs")
 CHATS = 30
 EACH = 8  # of the corpus, the part that each further place of a route is asked for
 TRICKLING = 16

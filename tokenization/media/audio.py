@@ -6,8 +6,8 @@ import operator
 from collections.abc import Iterator
 
 import numpy as np
+import soxr
 from av.audio.frame import AudioFrame
-from av.audio.resampler import AudioResampler
 
 from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
@@ -15,13 +15,12 @@ from tokenization.chat.errors import ChatError
 from tokenization.media.audio_decoder import AudioTooLong, SoundReader, open_sound
 
 RATE = 16_000  # samples per second of what `read_sound` gives
-_PIECE = 1 << 16  # samples that are taken to 16 kHz at once: at a rate of 1 Hz each becomes 16,000
+_PIECE = 1 << 16  # samples that are taken to 16 kHz at once, or come out there
 # Seconds above what a model hears that are taken for a container's padding: encoders begin with silence and end on a
 # whole frame, and not every container says so. ADTS adds up to 0.21 s (AAC at 8 kHz), MP3 without a LAME tag 0.17 s,
 # and an encoder with a lead of 2112 samples 0.20 s at 16 kHz.
 PADDING_SECONDS = 0.25
 _LEAD = 0.1  # seconds: headers may count the silence that a codec puts before a sound; Opus has at most 80 ms
-_FILTER = 64  # samples, at the lower of both rates: twice what FFmpeg's filter looks at
 
 
 def read_sound(
@@ -83,21 +82,23 @@ def _to_mono(frame: AudioFrame) -> np.ndarray:
 
 
 def _at_16_khz(sounds: Iterator[tuple[int, np.ndarray]]) -> Iterator[np.ndarray]:
-    """float32 [n] each, neither shifted nor longer nor shorter than they were. Their rate may change on the way."""
+    """float32 [n] each, neither shifted nor longer nor shorter than they were. Their rate may change on the way.
+
+    As librosa.load resamples by its default, "soxr_hq", whatever the pieces are; a last value that is missing is 0.
+    """
     for rate, pieces in itertools.groupby(sounds, operator.itemgetter(0)):
         if rate == RATE:
             yield from (samples for _, samples in pieces)
             continue
-        resampler = AudioResampler(format="fltp", layout="mono", rate=RATE)
-        # FFmpeg gives nothing at all for a sound that is shorter than its filter: silence after it makes it longer.
-        silence = np.zeros(_FILTER * max(1, -(-rate // RATE)), np.float32)
+        resampler = soxr.ResampleStream(rate, RATE, 1, dtype="float32", quality="HQ")
+        step = max(1, _PIECE * min(rate, RATE) // RATE)  # at a rate of 1 Hz each sample becomes 16,000
         taken = given = 0  # samples
-        for samples in itertools.chain((samples for _, samples in pieces), [silence]):
-            taken += 0 if samples is silence else len(samples)
-            for start in range(0, len(samples), _PIECE):
-                frame = AudioFrame.from_ndarray(samples[None, start : start + _PIECE], format="fltp", layout="mono")
-                frame.sample_rate = rate
-                for out in resampler.resample(frame):
-                    piece = out.to_ndarray()[0][: -(-taken * RATE // rate) - given]
-                    given += len(piece)
-                    yield piece
+        for _, samples in pieces:
+            taken += len(samples)
+            for start in range(0, len(samples), step):
+                piece = resampler.resample_chunk(samples[start : start + step])
+                given += len(piece)
+                yield piece
+        piece = resampler.resample_chunk(np.zeros(0, np.float32), last=True)
+        n = -(-taken * RATE // rate) - given
+        yield np.pad(piece[:n], (0, max(n - len(piece), 0)))

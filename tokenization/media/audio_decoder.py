@@ -101,10 +101,14 @@ class SoundReader:
             self._check()
             if number > max_packets:
                 raise ChatError("the sound is split into too many packets")
-            yield from (frame for frame in self._feed(packet) if frame.samples > 0)
+            # To a decoder an empty packet is the end of the sound; in a file it is nothing.
+            if packet.size:
+                self._packets += 1
+                yield from (frame for frame in self._feed(packet) if frame.samples > 0)
+        yield from (frame for frame in self._feed(None) if frame.samples > 0)
 
-    def _feed(self, packet: "av.Packet[AudioStream]") -> list[AudioFrame]:
-        self._packets += packet.size > 0
+    def _feed(self, packet: "av.Packet[AudioStream] | None") -> list[AudioFrame]:
+        """None: what is still inside."""
         try:
             return self._context.decode(packet)
         except av.FFmpegError as error:
