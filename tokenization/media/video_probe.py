@@ -16,6 +16,7 @@ MAX_SOURCE_FRAMES = 432_000  # frames that a file may hold, looked at or not: tw
 _AV1 = ("libdav1d", "av1")
 _MOST_FRAMES = 32  # of AV1 in one packet, those that are only referred to included: encoders write up to seven
 _MOST_UNITS = 1 << 12
+_MOST_BLOCKS = 1 << 16  # of one packet of a GIF, parts of blocks included: 16 MB of a comment
 _MOST_SCANS = 64  # of a JPEG in one packet: each is passed over the whole picture, in one call; encoders write ten
 _FIRST_TRIES = 4  # keys at which a first picture is looked for
 # Signs of (a, b, c, d) in a display matrix -> how a frame becomes upright: flip left-right first? turn by how much?
@@ -93,7 +94,9 @@ def _read_index(video: VideoReader) -> tuple[PacketIndex, np.ndarray, float, flo
         elif codec == "mjpeg" and bytes(packet).count(b"\xff\xda") > _MOST_SCANS:
             raise ChatError(f"a packet of the video holds more than {_MOST_SCANS} scans")
         # Cut off by an edit list; broken off by the end of the file; VP8's frames that are only referred to.
-        hidden = codec == "vp8" and not memoryview(packet)[0] & 0x10
+        hidden = (
+            codec == "vp8" and not memoryview(packet)[0] & 0x10 or codec == "gif" and not _draws(memoryview(packet))
+        )
         shown.append(not (packet.is_discard or packet.is_corrupt or hidden))
     order = np.argsort(np.array(pts, np.int64), kind="stable")
     packets = order[np.array(shown, bool)[order]]
@@ -138,6 +141,29 @@ def _check_units(packet: memoryview) -> None:
         frames = _MOST_FRAMES + 1
     if frames > _MOST_FRAMES:
         raise ChatError(f"a packet of the video holds more than {_MOST_FRAMES} frames")
+
+
+def _draws(packet: memoryview) -> bool:
+    """Whether a packet of a GIF holds a picture: blocks behind the last one are a packet of their own.
+
+    The blocks are those of GIF89a's appendix B. Behind very many there may be a picture.
+    """
+    at, inside = 0, False  # inside: among the parts of an extension
+    if len(packet) > 13 and bytes(packet[:4]) == b"GIF8":
+        at = 13 + (3 << (packet[10] & 7) + 1 if packet[10] & 0x80 else 0)
+    for _ in range(_MOST_BLOCKS):
+        if at >= len(packet):
+            return False
+        kind = packet[at]
+        if inside:
+            at += 1 + kind
+            inside = kind > 0
+        elif kind in (0x2C, 0x3B):  # a picture; the end
+            return kind == 0x2C
+        else:
+            inside = kind == 0x21
+            at += 2 if inside else 1
+    return True
 
 
 def _timing(seconds: np.ndarray, last: float, rate: float) -> tuple[float, float]:
