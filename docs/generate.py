@@ -16,6 +16,7 @@ from configs.vllm_flags import ALIKE
 from configs.vllm_flags import FLAGS as VLLM_FLAGS
 from docs import mindie
 from docs.field_tables import tables
+from docs.media_tables import media_tables
 from server import model_table
 from server.http.routes.vllm_fields import FIELDS, OF_RESPONSES, VllmField
 
@@ -158,7 +159,7 @@ def pages(repo: Path) -> dict[Path, str]:
             "requests": counterparts(mindie.FIELDS, "field"),
         },
         "models.md": {"families": model_table.as_markdown()},
-        "api.md": tables(),
+        "api.md": {**tables(), **media_tables()},
     }
     found = {}
     for page, parts in generated.items():
