@@ -71,6 +71,11 @@ def unquoted(value: object) -> str:
     return value[:80] if isinstance(value, str) else shown(value)
 
 
+def whole(value: Any) -> Any:
+    """A whole number as an int, also where a file has it as a float; anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 REQUIRED: Any = object()  # a default: there is none
 
 
@@ -98,13 +103,15 @@ class ConfigSection:
     def read(self, kind: type[T], key: str, default: T = REQUIRED) -> T:
         """A missing or null key takes `default`, a float takes an int. Raises CheckpointError, naming file and key.
 
-        Numbers are finite.
+        Numbers are finite. A whole number may be written as a float: JSON knows no difference.
         """
         value = self._values.get(key)
         if value is None:
             if default is REQUIRED:
                 raise CheckpointError(f"{self.location}: required key {key!r} is missing")
             return default
+        if kind is int:
+            value = whole(value)
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _MOST_NUMBER:
             raise self._error(key, f"a number up to {_MOST_NUMBER}")
         if kind is float and isinstance(value, int) and not isinstance(value, bool):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, shown, text_config
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, shown, text_config, whole
 from model.engine.messages import SamplingParams
 from server.requests.refusal import listed
 from server.requests.unapplied import warn_of_unapplied
@@ -269,7 +269,7 @@ def read_ids(file: ConfigSection) -> tuple[int, ...]:
     if "eos_token_id" not in file:
         return ()
     value = file.read(object, "eos_token_id")
-    ids = value if isinstance(value, list) else [value]
+    ids = [whole(one) for one in (value if isinstance(value, list) else [value])]
     if not all(type(i) is int and abs(i) < 1 << 31 for i in ids):
         raise CheckpointError(f"{file.location}: eos_token_id is {shown(value)}, expected an id or a list of ids")
     return tuple(ids)

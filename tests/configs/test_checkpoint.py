@@ -26,6 +26,17 @@ def test_reads_are_typed() -> None:
     assert "n" in section and "null" not in section and "missing" not in section
 
 
+def test_a_whole_number_may_be_written_as_a_float() -> None:
+    """As Python's json gives it: JSON itself knows no difference, and the published loaders compute with both."""
+    section = ConfigSection(json.loads('{"max_pixels": 1003520.0, "id": 2e0, "far": 1e300, "half": 0.5}'), "here")
+    for found in (section.read(int, "max_pixels"), section.count("max_pixels")):
+        assert found == 1003520 and type(found) is int
+    assert section.token_id("id") == 2 and type(section.token_id("id")) is int
+    for key in ("far", "half"):
+        with pytest.raises(CheckpointError, match=f"here: '{key}' is"):
+            section.count(key)
+
+
 @each_of(
     ("kind", "key", "message"),
     [

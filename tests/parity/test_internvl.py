@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from configs.serve import MediaConfig
-from model.families.internvl.processor import TEMPLATE as PUBLISHED_TEMPLATE
+from model.families.internvl.processor import template_with
+from model.families.internvl.sizes import SYSTEM
 from model.net import absolute_vit
 from tests.model.engine.engine_harness import EngineHarness, clip, engine_at, engine_harness_at, picture
 from tests.model.engine.prefix_harness import asked
@@ -80,7 +81,7 @@ def case_of(root: Path, *, published: bool, large: bool) -> Case:
     twin = write_internvl(root / "twin", vision=LARGE if large else None)
     if not published:
         return Case(path=twin, twin=twin)
-    template = PUBLISHED_TEMPLATE.replace("<img>", "<video>")
+    template = template_with(SYSTEM).replace("<img>", "<video>")
     return Case(path=write_published_internvl(root / "published", twin), twin=twin, template=template)
 
 

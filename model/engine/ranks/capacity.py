@@ -86,6 +86,7 @@ def capacity(
     """
     family, kind = family_of(checkpoint), device.kind
     family.check_device(kind)
+    family.pixels(checkpoint)  # a start reads it, for its defaults, and refuses by it
     dtype = dtype_on(kind, config.dtype, family.config(checkpoint), checkpoint.config)
     config = msgspec.structs.replace(with_step_of(kind, config), block_size=block_size(config, kind))
     check_cache(kind, block_size(config), max_model_len)

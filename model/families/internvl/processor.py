@@ -1,5 +1,6 @@
 """How InternVL reads a chat: a picture is one run between two marks, a video one for each frame behind its number."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,8 +14,10 @@ from model.families.internvl.sizes import (
     FILM,
     OPENING,
     as_published,
+    has_thumbnail,
     most_tiles,
     picture_tokens,
+    system_message,
     text_section,
     tile_of,
 )
@@ -27,20 +30,26 @@ from tokenization.text.template import ChatTemplate
 from tokenization.tiled_pictures import TiledPictures
 
 END = "<|im_end|>"
-# What published directories have in Python: the template "internvl2_5" and its system message. Their vocabulary has no
-# token of videos, so a video is the mark that opens a picture, alone.
-SYSTEM = "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模态大语言模型。"
-TEMPLATE = (
-    "{% if messages[0].role != 'system' %}<|im_start|>system\n" + SYSTEM + "<|im_end|>\n{% endif %}"
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.content is string %}{{ message.content }}{% else %}"
-    "{% for part in message.content %}"
-    "{% if part.type == 'image' %}" + CONTEXT + "\n"
-    "{% elif part.type == 'video' %}" + OPENING + "\n"
-    "{% elif part.type == 'text' %}{{ part.text }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
+
+
+def template_with(system: str) -> str:
+    """What published directories have in Python, the template "internvl2_5", and its system message.
+
+    Their vocabulary has no token of videos, so a video is the mark that opens a picture, alone.
+    """
+    return (
+        # A string of JSON is one of Jinja.
+        "{% if messages[0].role != 'system' %}<|im_start|>system\n"
+        "{{ " + json.dumps(system, ensure_ascii=False) + " }}<|im_end|>\n{% endif %}"
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+        "{% if message.content is string %}{{ message.content }}{% else %}"
+        "{% for part in message.content %}"
+        "{% if part.type == 'image' %}" + CONTEXT + "\n"
+        "{% elif part.type == 'video' %}" + OPENING + "\n"
+        "{% elif part.type == 'text' %}{{ part.text }}{% endif %}"
+        "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
 
 
 class InternVLProcessor(TemplateProcessor):
@@ -58,8 +67,8 @@ class InternVLProcessor(TemplateProcessor):
         self.placeholders = tokens.placeholders
         self._ends = tokens.delimiters["start_image_token"], tokens.delimiters["end_image_token"]
         if published:
-            self._expect_published(checkpoint.config)
-            self.template = ChatTemplate.from_checkpoint(checkpoint, built_in=TEMPLATE)
+            template = template_with(system_message(checkpoint.config))
+            self.template = ChatTemplate.from_checkpoint(checkpoint, built_in=template)
             self.stop_ids = (self._special(END),)
             pictures = ConfigSection({}, "")
         else:
@@ -74,7 +83,7 @@ class InternVLProcessor(TemplateProcessor):
         self.handlers: Mapping[Kind, MediaHandler] = {
             "image": TiledPictures(
                 tile=tile, cap=max_pixels, most=most_tiles(checkpoint), origin=origin, on_white=not published,
-                thumbnail=checkpoint.config.read(bool, "use_thumbnail", True),
+                thumbnail=has_thumbnail(checkpoint.config),
             ),
             "video": TileFrames(tile=tile, usual=_usual_frames(checkpoint), origin=origin),
         }  # fmt: skip
@@ -126,12 +135,6 @@ class InternVLProcessor(TemplateProcessor):
         if text not in self.tokenizer.special:
             raise CheckpointError(f"tokenizer.json has no special token {text!r}")
         return self.tokenizer.special[text]
-
-    def _expect_published(self, config: ConfigSection) -> None:
-        config.expect("template", ("internvl2_5",), "internvl2_5")
-        config.expect("pad2square", (False,), False)
-        config.expect("ps_version", ("v2",), "v2")
-        config.expect("select_layer", (-1,), -1)
 
 
 def _expect_pictures(section: ConfigSection, side: int) -> None:

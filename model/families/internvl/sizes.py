@@ -8,6 +8,8 @@ from tokenization.tiled_pictures import TileSize
 
 MERGE = 2  # side of a token in patches: a downsample_ratio of 0.5
 OPENING, CONTEXT, CLOSING, FILM = "<img>", "<IMG_CONTEXT>", "</img>", "<video>"
+# Of the template "internvl2_5", which published directories have in Python.
+SYSTEM = "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模态大语言模型。"
 _TEXT = {
     "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6,
@@ -70,6 +72,7 @@ def tile_of(checkpoint: Checkpoint) -> TileSize:
     pixels, patch = _side(vision, "image_size"), _side(vision, "patch_size")
     if as_published(checkpoint):
         config.expect("force_image_size", (pixels,), pixels)
+        _expect_published(config)
     side = pixels // patch
     if not MERGE <= side <= MOST_PATCHES or side % MERGE:
         raise CheckpointError(f"{vision.location}: image_size {pixels} is no even number of patches of {patch}")
@@ -94,6 +97,26 @@ def pixel_bounds(checkpoint: Checkpoint) -> PixelBounds:
     return PixelBounds(
         image=most_tiles(checkpoint) * area, frame=area, token=area // tile.tokens, video=None, tiled=True
     )
+
+
+def _expect_published(config: ConfigSection) -> None:
+    """What only published files say. Here, so that a plan, which opens no processor, refuses what a start does."""
+    config.expect("template", ("internvl2_5",), "internvl2_5")
+    config.expect("pad2square", (False,), False)
+    config.expect("ps_version", ("v2",), "v2")
+    config.expect("select_layer", (-1,), -1)
+    system_message(config)
+    has_thumbnail(config)
+
+
+def system_message(config: ConfigSection) -> str:
+    """What a published prompt begins with where the client says nothing: the file's own, else the template's."""
+    return config.read(str, "system_message", SYSTEM)
+
+
+def has_thumbnail(config: ConfigSection) -> bool:
+    """Whether the tiles of a picture have the whole one behind them."""
+    return config.read(bool, "use_thumbnail", True)
 
 
 def _side(vision: ConfigSection, key: str) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, whole
 from model.composition import MediaEncoders, compose
 from model.families.llava.sizes import picture_tokens, pictures_of, shows_class, vision_config
 from model.net.absolute_vit import AbsoluteVit, AbsoluteVitNames, AbsoluteVitSpec, build_absolute_vit
@@ -127,8 +127,8 @@ def _vip_features(config: ConfigSection) -> tuple[int, ...]:
     """The hub's directories have the key's older name, which wins in transformers, too; a number is a list of one."""
     key = "vision_feature_layers" if "vision_feature_layers" in config else "vision_feature_layer"
     found = config.read(object, key, list(VIP_FEATURES))
-    layers = [found] if isinstance(found, int) else found
-    if not isinstance(layers, list) or not layers or not all(type(layer) is int for layer in layers):
+    layers = [whole(one) for one in found] if isinstance(found, list) else [whole(found)]
+    if not layers or not all(type(layer) is int for layer in layers):
         raise CheckpointError(f"{config.location}: {key!r} is {found!r}, expected a list of numbers")
     return tuple(_block(config, layer, key) for layer in layers)
 

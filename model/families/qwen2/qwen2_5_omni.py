@@ -73,7 +73,20 @@ def omni_frame_rules(checkpoint: Checkpoint) -> FrameRules:
 
 
 def omni_pixel_bounds(checkpoint: Checkpoint) -> PixelBounds:
+    """A plan opens no processor: what config.json says to one is looked at here as well."""
+    time_scale(thinker_config(checkpoint))
     return pixel_bounds(checkpoint, thinker_config(checkpoint), omni_frame_rules(checkpoint))
+
+
+def time_scale(thinker: ConfigSection) -> TimeScale:
+    found = TimeScale(
+        per_second=thinker.positive("position_id_per_seconds", 25.0),
+        chunk_seconds=thinker.positive("seconds_per_chunk", 2.0),
+        merge=thinker.child("vision_config").count("spatial_merge_size", 2),
+    )
+    if not (found.per_second > 0 and found.chunk >= 1):
+        raise CheckpointError(f"{thinker.location}: position_id_per_seconds or seconds_per_chunk is not above 0")
+    return found
 
 
 class Qwen25OmniProcessor(Qwen2Processor):
@@ -94,13 +107,7 @@ class Qwen25OmniProcessor(Qwen2Processor):
         super().__init__(checkpoint, max_pixels, config=thinker, tokens=tokens, frames=frames)
         self.handlers = {**self.handlers, "audio": FeatureExtractor(checkpoint, thinker.child("audio_config"))}
         self._sound_delimiters = [tokens.delimiters.get(key) for key in ("audio_start_token_id", "audio_end_token_id")]
-        self._time_scale = TimeScale(
-            per_second=thinker.positive("position_id_per_seconds", 25.0),
-            chunk_seconds=thinker.positive("seconds_per_chunk", 2.0),
-            merge=self._merge,
-        )
-        if not (self._time_scale.per_second > 0 and self._time_scale.chunk >= 1):
-            raise CheckpointError(f"{thinker.location}: position_id_per_seconds or seconds_per_chunk is not above 0")
+        self._time_scale = time_scale(thinker)
         has: Mapping[Feature, bool] = {
             "audio_in_video": None not in self._sound_delimiters,  # we place them around a video with its sound
             # As special tokens they would be spelled.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
 from model.families.qwen2.processor import Qwen2Processor
-from model.family import Family
+from model.family import Family, PixelBounds
 from model.grids.bounds import pixel_bounds
 from model.media_tokens import vision_tokens
 from tokenization.chat.parts import Kind
@@ -22,8 +22,17 @@ class Qwen25VLProcessor(Qwen2Processor):
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
-        rate = checkpoint.config.child("vision_config").positive("tokens_per_second", 4.0)
-        super().__init__(checkpoint, max_pixels, tokens_per_second=rate)
+        super().__init__(checkpoint, max_pixels, tokens_per_second=tokens_per_second(checkpoint))
+
+
+def tokens_per_second(checkpoint: Checkpoint) -> float:
+    return checkpoint.config.child("vision_config").positive("tokens_per_second", 4.0)
+
+
+def timed_pixel_bounds(checkpoint: Checkpoint) -> PixelBounds:
+    """A plan opens no processor: what config.json says to one is looked at here as well."""
+    tokens_per_second(checkpoint)
+    return pixel_bounds(checkpoint)
 
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
@@ -60,5 +69,5 @@ FAMILY = Family(
     processor=Qwen25VLProcessor,
     build=build,
     renames=RENAMES,
-    pixels=pixel_bounds,
+    pixels=timed_pixel_bounds,
 )

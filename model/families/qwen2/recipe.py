@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config, whole
 from model.composition import MediaEncoders, compose
 from model.net.audio_tower import AudioTowerSpec
 from model.net.decoder import DecoderSpec
@@ -99,7 +99,7 @@ def windowed_tower(config: ConfigSection, pixels: Mapping[Kind, PixelSpec], hidd
     vision.expect("out_hidden_size", (hidden,), 3584)
     patch, merge = vision.count("patch_size", 14), vision.count("spatial_merge_size", 2)
     window, depth = vision.count("window_size", 112), vision.count("depth", 32)
-    full = vision.read(list, "fullatt_block_indexes", FULL_BLOCKS)
+    full = [whole(block) for block in vision.read(list, "fullatt_block_indexes", FULL_BLOCKS)]
     if window < patch * merge:
         raise CheckpointError(f"{vision.location}: window_size {window} is less than a token of {patch * merge} pixels")
     if not all(isinstance(i, int) and 0 <= i < depth for i in full):

@@ -1,6 +1,6 @@
 """The networks of a Qwen3-VL, by the keys of a checkpoint; defaults are the published classes'."""
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config, whole
 from model.composition import MediaEncoders, compose
 from model.families.qwen3_vl.processor import patch_size
 from model.media_tokens import vision_tokens
@@ -67,7 +67,7 @@ def _tower_spec(checkpoint: Checkpoint, hidden: int) -> RopeVitSpec:
     vision.expect("temporal_patch_size", (FRAMES,), FRAMES)
     vision.child("rope_parameters").expect("rope_theta", (1e4,), 1e4)
     patches, depth = patch_size(checkpoint), vision.count("depth", 27)
-    taps = vision.read(list, "deepstack_visual_indexes", TAPS)
+    taps = [whole(tap) for tap in vision.read(list, "deepstack_visual_indexes", TAPS)]
     if len(set(taps)) < len(taps) or not all(type(i) is int and 0 <= i < depth for i in taps):
         raise CheckpointError(f"{vision.location}: deepstack_visual_indexes {taps} are not blocks of {depth}")
     pictures = checkpoint.section("image_processor")

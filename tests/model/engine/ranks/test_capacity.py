@@ -216,3 +216,25 @@ def test_headers_that_contradict_config_json_are_refused(tmp_path: Path) -> None
     (path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 9}))
     with pytest.raises(CheckpointError, match="asks for 9 layers"):
         found(path)
+
+
+@each_of(
+    ("family", "keys", "value"),
+    [
+        ("qwen2_5_vl", ("vision_config", "tokens_per_second"), -3),
+        ("qwen2_5_omni", ("thinker_config", "position_id_per_seconds"), "bad"),
+        ("qwen2_5_omni", ("thinker_config", "seconds_per_chunk"), 0),
+    ],
+)
+def test_what_config_json_says_to_a_processor_is_refused_without_one(
+    family: str, keys: tuple[str, str], value: Any, tmp_path: Path
+) -> None:
+    whole = WRITERS[family](tmp_path / "whole")
+    config = json.loads((whole / "config.json").read_text())
+    config[keys[0]][keys[1]] = value
+    (whole / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=f"'{keys[1]}' is") as started:
+        family_of(Checkpoint(whole)).host(Checkpoint(whole), 1 << 24)
+    with pytest.raises(CheckpointError) as planned:
+        found(alone(whole, tmp_path / "alone"))
+    assert str(planned.value) == str(started.value)

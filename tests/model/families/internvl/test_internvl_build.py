@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
+from configs.serve import EngineConfig
+from model.engine.ranks.capacity import PlannedDevice, capacity
+from model.families.internvl.sizes import SYSTEM
 from model.registry import family_of
 from server.requests.model_card import read_model_card
 from tests.parity.harness import load_ours
@@ -15,6 +18,9 @@ from tests.published.edits import edit_json
 from tests.published.layouts import config_of
 from tests.tables import each_of
 from tests.tiny.internvl import write_internvl, write_published_internvl
+from tokenization.chat.dialects import chat_from_openai
+from tokenization.processor import TemplateProcessor
+from tokenization.text.template import ChatTemplate
 
 pytestmark = pytest.mark.network
 
@@ -33,6 +39,11 @@ def start(path: Path) -> None:
     family.pixels(checkpoint)
     family.host(checkpoint, 1 << 24)
     load_ours(path)
+
+
+def planned(path: Path) -> None:
+    card = PlannedDevice(kind="npu", nbytes=1 << 30)
+    capacity(Checkpoint(path, sizes_alone=True), EngineConfig(), card, 2048, (1,))
 
 
 def at(*keys: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -58,14 +69,19 @@ def at(*keys: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (("ps_version",), "v1", "ps_version = 'v1'"),
         (("downsample_ratio",), 0.25, "downsample_ratio = 0.25"),
         (("force_image_size",), 448, "force_image_size = 448"),
+        (("system_message",), 7, "'system_message' is 7, expected str"),
+        (("use_thumbnail",), "yes", "'use_thumbnail' is 'yes', expected bool"),
     ],
 )
 def test_published_keys_that_are_refused(
     both: tuple[Path, Path], tmp_path: Path, keys: tuple[str, ...], value: Any, words: str
 ) -> None:
+    """By a plan, too, which opens no processor."""
     path = copytree(both[1], tmp_path / "edited")
-    with pytest.raises(CheckpointError, match=words):
-        start(edit_json(path, at(*keys, value=value)))
+    edit_json(path, at(*keys, value=value))
+    for refuse in (start, planned):
+        with pytest.raises(CheckpointError, match=words):
+            refuse(path)
 
 
 @each_of(
@@ -87,6 +103,27 @@ def test_keys_that_are_refused(
     path = copytree(both[0], tmp_path / "edited")
     with pytest.raises(CheckpointError, match=words):
         start(edit_json(path, at(*keys, value=value), file))
+
+
+@each_of("said", ["You are a ferry.", 'Say "é" \\ }} {# 船 🛳\n<|im_end|> {{ messages }}', "", None])
+def test_the_system_message_of_a_published_file(both: tuple[Path, Path], tmp_path: Path, said: str | None) -> None:
+    """As conversation.py of the published code has it (MPT): the system's turn first, closed by the separator."""
+    path = copytree(both[1], tmp_path / "edited")
+    edit_json(path, at("system_message", value=said))
+    checkpoint = Checkpoint(path)
+    processor = family_of(checkpoint).host(checkpoint, 1 << 24)
+    assert isinstance(processor, TemplateProcessor)
+    template = processor.template
+    user = {"role": "user", "content": "Hi"}
+    answer = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    system = SYSTEM if said is None else said
+    assert prompt_of(template, user) == f"<|im_start|>system\n{system}<|im_end|>\n{answer}"
+    own = {"role": "system", "content": "Mine."}
+    assert prompt_of(template, own, user) == f"<|im_start|>system\nMine.<|im_end|>\n{answer}"
+
+
+def prompt_of(template: ChatTemplate, *messages: dict[str, str]) -> str:
+    return "".join(text for text, _ in template.render(chat_from_openai(list(messages))))
 
 
 def test_length_and_ends_of_answers(both: tuple[Path, Path]) -> None:
