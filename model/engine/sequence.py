@@ -75,7 +75,7 @@ class EncoderInput(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sequence:
-    """One answer. The answers of one request share `positions`, `media` and `root`."""
+    """One answer. Those of one request share `positions`, `media` and `root`; `ids`, too, until they have tokens."""
 
     request_id: str
     index: int = 0
@@ -89,6 +89,7 @@ class Sequence:
     root: bytes = b""  # what the keys of its blocks begin with
     sampling: SamplingParams
     n_tokens: int  # valid entries of ids
+    borrows_ids: bool = False  # `ids` is the first answer's: only the prompt in it is this one's, too
     scores_prompt: bool = False  # of the first of several answers: they share the prompt
     n_scored: int = 0  # prompt tokens whose prediction of the next one was given out: once, also after a preemption
     n_computed: int = 0  # tokens whose keys and values are in the cache
@@ -131,9 +132,9 @@ class Sequence:
         """Another answer to this fresh prompt. It samples with seed + index, wrapped to 64 bits."""
         seed = (self.sampling.seed + index + (1 << 63)) % (1 << 64) - (1 << 63)
         found = Sequence(
-            request_id=self.request_id, index=index, client=self.client, ids=self.ids.copy(), n_prompt=self.n_prompt,
-            limit=self.limit,
-            positions=self.positions, position_delta=self.position_delta, media=self.media, root=self.root,
+            request_id=self.request_id, index=index, client=self.client, ids=self.ids, borrows_ids=True,
+            n_prompt=self.n_prompt, limit=self.limit, positions=self.positions, position_delta=self.position_delta,
+            media=self.media, root=self.root,
             n_tokens=self.n_tokens, sampling=msgspec.structs.replace(self.sampling, seed=seed),
         )  # fmt: skip
         if self.history.form is not None:
@@ -142,6 +143,11 @@ class Sequence:
 
     def append(self, token: int) -> Finish | None:
         """Add a generated token. -> how the answer ends with it, if it does"""
+        if self.borrows_ids:
+            # Not before: what waits for its turn holds no room for an answer.
+            ids = np.empty_like(self.ids)
+            ids[: self.n_prompt] = self.ids[: self.n_prompt]
+            self.ids, self.borrows_ids = ids, False
         self.ids[self.n_tokens] = token
         self.n_tokens += 1
         self.history.add(token)

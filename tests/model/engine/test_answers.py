@@ -1,5 +1,6 @@
 """Several answers to one prompt: shared blocks, copies of the last one, and what every slot of the cache then holds."""
 
+import tracemalloc
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
@@ -193,6 +194,24 @@ def test_answers_end_one_by_one_and_the_request_with_the_last() -> None:
     assert sched.embeddings.reserved == 40 and "a" in sched
     step(sched, cache, {("a", 2): True})
     assert "a" not in sched and sched.embeddings.reserved == 0 and sched.allocator.n_used == 0
+
+
+def test_answers_that_wait_hold_one_window() -> None:
+    """numpy's allocations, as Python counts them: 2 MiB for each answer of 262,144 tokens before."""
+    first = request("a", 100, 262_144 - 100, n=8)
+    first.ids[:100] = np.arange(100)
+    tracemalloc.start()
+    try:
+        answers = [first, *(first.answer(i) for i in range(1, 8))]
+        assert tracemalloc.get_traced_memory()[0] < 1 << 18
+    finally:
+        tracemalloc.stop()
+    for number in range(3):
+        for answer in answers:
+            answer.append(1000 * answer.index + number)
+    for answer in answers:
+        generated = [1000 * answer.index + number for number in range(3)]
+        assert answer.ids[: answer.n_tokens].tolist() == [*range(100), *generated]
 
 
 def test_every_answer_draws_with_its_own_seed() -> None:
