@@ -55,13 +55,14 @@ def read(data: bytes) -> tuple[object, ...]:
 
 
 @each_of("bits", [8, 4])
-@each_of("side", [64, 240])
+@each_of("side", [64, 160])
 def test_pictures_of_many_runs_are_read(bits: int, side: int) -> None:
     levels = np.asarray(photo(side, side).convert("L")) >> 8 - bits
     data = bmp(side, side, packed(levels, bits), bits)
-    assert len(data) > 2048 and by_pillow(data)[1] == (side, side)
+    right = by_pillow(data)
+    assert len(data) > 2048 and right[1] == (side, side)
     decoded = decode(data, max_source_pixels=side * side).image
-    assert (decoded.mode, decoded.size, decoded.tobytes()) == by_pillow(data)
+    assert (decoded.mode, decoded.size, decoded.tobytes()) == right
 
 
 def codes(rng: random.Random, bits: int) -> Iterator[bytes]:
@@ -87,7 +88,7 @@ def codes(rng: random.Random, bits: int) -> Iterator[bytes]:
 def test_any_codes_give_what_they_give_in_pillow() -> None:
     rng = random.Random(1)
     whole = 0
-    for _ in range(600):
+    for _ in range(400):
         bits, odd = rng.choice([4, 8]), rng.randrange(2)
         width, height = rng.choice([1, 2, 3, 7, 16, 64, 300]), rng.choice([1, 2, 5, 40])
         body = b"".join(codes(rng, bits))
@@ -98,11 +99,11 @@ def test_any_codes_give_what_they_give_in_pillow() -> None:
         right = by_pillow(data)
         assert read(data) == right
         whole += len(right) == 3
-    assert 200 < whole < 590
+    assert 100 < whole < 390
 
 
 ATTACKS = {
-    "rows of one pixel": bmp(16_384, 10_000, b"\1\5\0\0" * 10_000, 8),
+    "rows of one pixel": bmp(16_384, 2000, b"\1\5\0\0" * 2000, 8),
     "runs of RLE4": bmp(4000, 4000, (b"\xff\x15" * 16 + END_OF_ROW) * 4000, 4),
     "steps": bmp(1000, 1000, b"\0\2\0\0" * 65_000 + b"\0\2\xff\xff" * 20, 8),
     "runs that are cut": bmp(2, 2, b"\xff\x15" * 100_000 + (END_OF_ROW + b"\xff\1") * 2, 4),
@@ -111,9 +112,8 @@ ATTACKS = {
 
 
 @each_of("data", list(ATTACKS.values()), ids=list(ATTACKS))
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_what_costs_pillow_seconds_is_bounded_by_bytes_and_pixels(data: bytes) -> None:
-    """Pillow takes 41 ns and more for each pixel of rows that an end of line fills and of RLE4: 16 s for the first."""
+    """Pillow takes 41 ns and more for each pixel of rows that an end of line fills and of RLE4: 3 s for the first."""
     begun = time.process_time()
     outcome = read(data)
     assert time.process_time() - begun < 1.5
