@@ -8,9 +8,11 @@ from typing import cast
 
 import av
 import numpy as np
+from av.bitstream import BitStreamFilterContext
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -39,6 +41,9 @@ _SKIPPING = ("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video")
 # dav1d waits for its threads when it is flushed or freed, and now and then for good where frames are still inside: a
 # packet of 32 frames, read again and again, held two of two processes within 50 s (docs/log.md, 2026-11-23).
 _ALONE = ("libdav1d",)
+# FFmpeg's VP9 among threads of frames ends the process where a frame that needs others comes first behind a flush.
+_BY_SLICES = ("vp9",)
+_UNPACKS = "mpeg4_unpack_bframes"
 _MOST_STUDIED = "32"  # streams of a container in which FFmpeg decodes the first frames of each
 _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
 _MOST_PIXELS = 8192 * 4320
@@ -52,7 +57,9 @@ class PacketIndex:
     keys: tuple[int, ...]  # packets at which decoding can start, ascending; at least one
     key_frames: tuple[int, ...]  # for each key: the first frame that needs no packet before it
     n_packets: int
+    depth: int = 0  # packets that are decoded before a frame, and shown after it, at most
     interlaced: bool = False  # a frame may be spread over two packets
+    paired: bool = False  # it is, and the packet behind it may hold its second field
     counted: bool = False  # the packets do not tell the order: frame i is the i-th that the decoder gives
 
     @property
@@ -80,11 +87,15 @@ class VideoReader:
         self.container = container.format.name
         self.stream = stream
         self.studied = studied  # FFmpeg has decoded some frames to know their order
+        self.tried = 0  # packets that were decoded to know which of the first ones give frames
         self.errors = 0  # packets that the decoder refused since `restart`
         self._left = UNBOUNDED  # pixels
         self._left_bytes = max_bytes  # of packets that are not read yet
         self._source = container
         self._context = stream.codec_context
+        self._options = dict(stream.codec_context.options)  # which are gone from there once it is open
+        # DivX packs a frame behind another one, into whose packet a place holder follows: a seek would come between.
+        self._unpack = BitStreamFilterContext(_UNPACKS, stream) if self.codec == "mpeg4" else None
         self._check = check
         self._kept: list[Packet[VideoStream]] = []
         self._whole = False  # all packets are kept
@@ -100,6 +111,12 @@ class VideoReader:
     def nbytes(self, run: PacketRun) -> int:
         """Of the packets of a run, once all have been read."""
         return sum(packet.size for packet in self._kept[run.start : run.stop + 1])
+
+    def expect(self, depth: int) -> None:
+        """Frames to be kept back until an earlier one comes, where H.264 says fewer: call it before any is decoded."""
+        if self.codec == "h264" and depth:
+            self._options["has_b_frames"] = str(depth)
+            self._context.options = self._options
 
     def restart(self, check: Check, max_decoded: int = UNBOUNDED) -> None:
         """Decode from nothing. More than `max_decoded` pixels of all frames raise a ChatError where they come out."""
@@ -123,9 +140,19 @@ class VideoReader:
                 self._left_bytes -= packet.size
                 if self._left_bytes < 0:
                     raise ChatError(SHARED)
-                self._kept.append(packet)
-                yield packet
+                for one in self._unpacked(packet):
+                    self._kept.append(one)
+                    yield one
         self._whole = True
+
+    def _unpacked(self, packet: "Packet[VideoStream]") -> "Sequence[Packet[VideoStream]]":
+        if self._unpack is None:
+            return (packet,)
+        try:
+            return cast("Sequence[Packet[VideoStream]]", self._unpack.filter(packet))
+        except av.FFmpegError as error:
+            raise_if_memory(error)
+            return ()
 
     def decode(self, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[VideoFrame]:
         """Frames as they are shown, the packet's number as `pts`; some that no wanted one needs are left out."""
@@ -153,6 +180,24 @@ class VideoReader:
         for packet in self._kept[start : start + n]:
             yield from self._feed(cast("Packet[VideoStream]", Packet(bytes(packet))))
         yield from self._feed(None)
+
+    def _renew(self) -> None:
+        """A decoder that has seen nothing: one that is flushed still knows that something came before."""
+        old, new = self._context, cast(VideoCodecContext, VideoCodecContext.create(self.codec, "r"))
+        new.extradata, new.codec_tag, new.options = old.extradata, old.codec_tag, self._options
+        new.thread_count, new.thread_type = old.thread_count, old.thread_type
+        self._context = new
+
+    def given(self, stop: int) -> list[int]:
+        """The packets up to `stop` that give frames, as these come, once all have been read."""
+        self._renew()
+        found = []
+        for number, packet in enumerate(self._kept[: stop + 1]):
+            self._check()
+            packet.pts = number
+            found += [frame.pts for frame in self._feed(packet) if frame.pts is not None]
+        self.tried += stop + 1
+        return found + [frame.pts for frame in self._feed(None) if frame.pts is not None]
 
     def pick(self, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[tuple[int, VideoFrame]]:
         """(frame number, frame) for each frame that the runs are for and that decodes.
@@ -183,6 +228,7 @@ class VideoReader:
                 yield missed, last[1]
 
     def _count(self, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[tuple[int, VideoFrame]]:
+        self._renew()
         wanted = {frame for run in runs for frame in run.frames}
         for number, frame in enumerate(self.decode(index, runs)):
             if number in wanted:
@@ -215,18 +261,19 @@ def plan_runs(index: PacketIndex, frames: Sequence[int]) -> tuple[PacketRun, ...
     ways = []
     for frame in set(frames):
         packet = int(index.packets[frame])
+        stop = min(packet + index.paired, index.n_packets - 1)
         key = bisect_right(index.keys, packet) - 1
-        while key > 0 and index.key_frames[key] > frame:  # shown before its own key frame: it needs the key before
+        while key >= 0 and index.key_frames[key] > frame:  # shown before its own key frame: it needs the key before
             key -= 1
-        ways.append((index.keys[key] if key >= 0 else 0, frame, packet))
+        ways.append((index.keys[key] if key >= 0 else 0, frame, stop))
     runs: list[PacketRun] = []
-    for start, frame, packet in sorted(ways):
+    for start, frame, stop in sorted(ways):
         last = runs[-1] if runs else None
         # A packet that is a picture by itself costs nothing but itself.
         if last is not None and start <= last.stop + (0 if index.all_keys else 1):
-            runs[-1] = PacketRun(start=last.start, stop=max(last.stop, packet), frames=(*last.frames, frame))
+            runs[-1] = PacketRun(start=last.start, stop=max(last.stop, stop), frames=(*last.frames, frame))
         else:
-            runs.append(PacketRun(start=start, stop=packet, frames=(frame,)))
+            runs.append(PacketRun(start=start, stop=stop, frames=(frame,)))
     return tuple(runs)
 
 
@@ -258,7 +305,8 @@ def open_video(
     if stream.codec_context.name in _ALONE:
         threads = 1
     stream.codec_context.thread_count = threads
-    stream.thread_type = "AUTO" if threads > 1 else "NONE"
+    among = "SLICE" if stream.codec_context.name in _BY_SLICES else "AUTO"
+    stream.thread_type = among if threads > 1 else "NONE"
     return VideoReader(container, stream, studied, len(data) + PACKET_SLACK, check)
 
 

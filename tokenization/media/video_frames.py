@@ -148,6 +148,8 @@ def read_frames(
     # Among threads an error can take the frames around it with it; a second reading without them gets those back.
     for threads in (THREADS, 1):
         video = info.reader if threads == THREADS else open_video(data, limits, threads=threads, check=check)
+        if video is not info.reader:
+            video.expect(info.index.depth)
         video.restart(check, max_decoded=int((max_effort - looked_at) / video_weight(video.codec).pixel))
         for frame_number, frame in video.pick(info.index, plan_runs(info.index, sorted(missing))):
             check()  # some come out together, after the last packet
@@ -175,6 +177,7 @@ def count_effort(info: VideoInfo, indices: Sequence[int], limits: MediaConfig) -
         raise ChatError(f"{decoded} frames of the video would have to be decoded, at most {most} are allowed")
     if info.reader.studied:
         decoded += min(STUDIED, info.n_frames)
+    decoded += info.reader.tried
     nbytes = sum(map(info.reader.nbytes, runs))
     return video_effort(info.reader.codec, pixels, looked_at=len(set(indices)), decoded=decoded, nbytes=nbytes)
 
