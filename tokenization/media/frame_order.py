@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenization.media.containers.h264_order import PictureOrder
+from tokenization.media.containers.mpeg4_headers import CodedVops
 
 # Decoders that give frames in another order than that of their packets, by FFmpeg's names; no others do. Of MPEG's: the
 # code that starts a picture, how many bytes behind it the type stands, its lowest bit, that of a B-picture, its mask.
@@ -41,7 +42,9 @@ def frame_order(
 ) -> FrameOrder:
     """codec: FFmpeg's name of the decoder. pts: of each packet, or the best guess where they are not `timed`."""
     if codec in _MPEG:
-        return FrameOrder(packets=_by_types(_is_b(packet, *_MPEG[codec]) for packet in packets))
+        holds = CodedVops(extradata).holds if codec == "mpeg4" else bool
+        of_frames = ((n, _is_b(packet, *_MPEG[codec])) for n, packet in enumerate(packets) if holds(packet))
+        return FrameOrder(packets=_by_types(of_frames))
     if codec == "h264":
         return _by_counts(PictureOrder(extradata), packets, pts, timed)
     if codec in _OTHERS:
@@ -62,11 +65,11 @@ def possible(order: np.ndarray) -> bool:
 # ---- details
 
 
-def _by_types(types: Iterable[bool]) -> np.ndarray:
-    """types: whether each packet is a B-picture. Another one waits until the next of its kind is decoded."""
+def _by_types(packets: Iterable[tuple[int, bool]]) -> np.ndarray:
+    """packets: number, and whether it is a B-picture. Another one waits until the next of its kind is decoded."""
     order: list[int] = []
     waiting: int | None = None
-    for number, alone in enumerate(types):
+    for number, alone in packets:
         if alone:
             order.append(number)
             continue

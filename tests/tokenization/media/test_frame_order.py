@@ -108,6 +108,15 @@ def test_packed_b_frames(container: str, times: Callable[..., tuple[int, int]]) 
     check(data)
 
 
+def test_vops_that_are_not_coded_are_no_frames() -> None:
+    """Xvid writes such for what it leaves out: a few bytes, of which a decoder makes nothing."""
+    empty = bytes.fromhex("000001b650cf")
+    data = make_clip(30, codec="mpeg4", container="matroska", draw=draw_noisy_number)
+    lacking = remuxed(data, "matroska", change=lambda vops: [*vops[:5], empty, empty, *vops[7:17], empty, *vops[18:]])
+    assert probe(lacking, CAPS).n_frames == 27
+    check(lacking)
+
+
 def coded(n: int, *, fields: bool = False) -> list[Coded]:
     """A key, then always one picture and the two before it; each as two fields where it is asked for."""
     shown = [0, *(i for first in range(1, n - 2, 3) for i in (first + 2, first, first + 1))]
