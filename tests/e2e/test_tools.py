@@ -66,6 +66,33 @@ def test_a_call_that_is_cut_is_told_as_far_as_it_is(saying: Saying) -> None:
     assert None in seen and OSLO in seen and len(seen) > 3
 
 
+def test_every_route_takes_back_what_it_gave_of_a_call_that_was_cut(saying: Saying) -> None:
+    """Wherever it was cut: before its name, in its arguments, behind them."""
+    http, asked, seen = saying.server.http, ASKED[0], set()
+    for most in (7, 15, 20, 25):
+        bias = {**saying.bias(0), "max_tokens": most}
+        tools = {"tools": TOOLS, **bias}
+        message = saying.chat(0, max_tokens=most).choices[0].message.model_dump()
+        seen.add(bool(message["tool_calls"]))
+        said = http.post("/chat", json={"inputs": [{"text": "x"}], "tools": TOOLS, "parameters": bias}).json()
+        entry = {"inputs": [{"text": "x"}], "text": said["text"], "tool_calls": said.get("tool_calls")}
+        flat = [{"type": "function", **tool["function"], "strict": False} for tool in TOOLS]
+        items = {"tools": flat, **{key: bias[key] for key in ("logit_bias", "temperature")}, "max_output_tokens": most}
+        output = http.post("/v1/responses", json={"input": [asked], **items}).json()["output"]
+        theirs = [{"name": one["name"], "input_schema": one["parameters"]} for one in flat]
+        blocks = {"tools": theirs, "max_tokens": most, "tool_choice": {"type": "any"}}
+        content = http.post("/v1/messages", json={"messages": [asked], **blocks}).json()["content"]
+        for route, body in (
+            ("/v1/chat/completions", {"messages": [asked, message, asked], **tools}),
+            ("/v1/responses", {"input": [asked, *output, asked], **items}),
+            ("/chat", {"history": [entry], "inputs": [{"text": "y"}], "tools": TOOLS, "parameters": bias}),
+            ("/v1/messages", {"messages": [asked, {"role": "assistant", "content": content}, asked], **blocks}),
+        ):
+            answer = http.post(route, json=body)
+            assert answer.status_code == 200, (route, most, answer.text)
+    assert seen == {False, True}
+
+
 def test_the_native_dialect_answers_with_calls(saying: Saying) -> None:
     words, calls = SAID[1]
     body = {"inputs": [{"text": "x"}], "tools": TOOLS, "parameters": saying.bias(1)}

@@ -80,7 +80,9 @@ QWEN3_VL = (
     "{% elif message.role == 'assistant' %}{{ '<|im_start|>assistant\n' + said(message.content, false) }}"
     "{% for call in message.tool_calls or [] %}{% set function = call.function or call %}"
     "{% if message.content or not loop.first %}{{ '\n' }}{% endif %}"
-    '{{ \'<tool_call>\n{"name": "\' + function.name + \'", "arguments": \' + (function.arguments | tojson) }}'
+    '{{ \'<tool_call>\n{"name": "\' + function.name + \'", "arguments": \' }}'
+    "{% if function.arguments is string %}{{ function.arguments }}"
+    "{% else %}{{ function.arguments | tojson }}{% endif %}"
     "{{ '}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}"
     "{% elif message.role == 'tool' %}"
     "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}"

@@ -6,7 +6,7 @@ from typing import Any
 from tokenization.chat.dialects import Part, read_source, read_text
 from tokenization.chat.errors import ChatError, expect, listed, shortened, type_name
 from tokenization.chat.parts import Chat, Media, Text, ToolCall, Turn
-from tokenization.chat.tools import measured
+from tokenization.chat.tools import made_call
 
 PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _BLOCKS: Mapping[str, tuple[str, ...]] = {  # by who speaks
@@ -102,7 +102,8 @@ def _assistant(content: Any, inside: str, param: str) -> Turn:
     parts: list[Part] = []
     calls: list[ToolCall] = []
     thoughts: list[str] = []
-    for block, at in _blocks(content, inside, "assistant"):
+    # An answer of ours without a word or a whole name of a call has no block, and is taken back.
+    for block, at in () if content == [] else _blocks(content, inside, "assistant"):
         if block["type"] == "text":
             parts.append(_part(block, at))
         elif block["type"] == "thinking":
@@ -120,8 +121,7 @@ def _call(block: dict[str, Any], param: str) -> ToolCall:
     if not name.strip():
         raise ChatError("the name of a tool is needed", f"{param}.name")
     given = expect(block.get("input"), dict, "an object", f"{param}.input")
-    size = measured(given, f"{param}.input", read_text) + len(name) + len(number)
-    return ToolCall(id=number, name=name, arguments=given, size=size, param=param)
+    return made_call(number, name, given, param, f"{param}.input", read_text)
 
 
 def _blocks(

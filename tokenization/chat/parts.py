@@ -54,8 +54,9 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str | None
     name: str
-    arguments: dict[str, Any]  # JSON
-    size: int  # characters of all its texts, and one for each other value
+    arguments: str  # JSON text of an object; else what the client sent in the place of one, not blank
+    is_object: bool = True
+    size: int  # characters of all its texts, and one for each other value, but each digit beyond 64 bits
     param: str
 
 

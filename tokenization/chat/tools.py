@@ -1,21 +1,19 @@
 """Tool calls in histories: an assistant's calls and the tools' answers."""
 
-import functools
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from tokenization.chat.errors import ChatError, expect, type_name
 from tokenization.chat.parts import Boxes, Chat, Media, Text, ToolCall
 
 MAX_DEPTH = 32  # of lists and objects in a call's arguments, and in a tool
-MAX_DIGITS = 20  # of a whole number: with a sign, none of 64 bits has more
+MAX_DIGITS = 640  # of a whole number in a text of JSON, as in a body: reading takes time by their square
 MAX_CHARACTERS = 1 << 22  # of the arguments of all calls of a chat, while they are texts of JSON
 MAX_MARKS = 1 << 18  # brackets, commas and colons in them
 
-TOO_LARGE = "a whole number must fit into 64 bits"
-
+Numbers = Literal["any", "finite", "64 bits"]  # which are taken; whole ones of any size, but for the last
 ReadText = Callable[[Any, str], str]  # a text of the client's and its path; raises ChatError
 
 
@@ -83,54 +81,70 @@ def _call(call: Any, param: str, text: ReadText) -> ToolCall:
     name = text(function.get("name"), f"{param}.function.name")
     if not name.strip():
         raise ChatError("the name of a function is needed", f"{param}.function.name")
-    arguments, size = _arguments(function.get("arguments"), f"{param}.function.arguments", text)
     number = None if call.get("id") is None else text(call["id"], f"{param}.id")
-    size += len(name) + len(number or "")
-    return ToolCall(id=number, name=name, arguments=arguments, size=size, param=param)
+    return made_call(number, name, function.get("arguments"), param, f"{param}.function.arguments", text)
 
 
-def _arguments(value: Any, param: str, text: ReadText) -> tuple[dict[str, Any], int]:
-    """As templates take them, an object; OpenAI has it as a string of JSON, where none at all is an empty one.
+def made_call(number: str | None, name: str, given: Any, param: str, inside: str, text: ReadText) -> ToolCall:
+    """A call with the arguments that stand at `inside`: an object, or any string. Raises ChatError.
 
-    And how much of it there is, as in ToolCall.
+    OpenAI has them as a string that the model wrote: JSON of an object, unless it was cut or the model was wrong. None
+    at all is an empty object.
     """
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return {}, 0
-    if isinstance(value, str):
-        try:
-            value = json.loads(value, parse_int=functools.partial(_whole, param))
-        except ChatError:
-            raise
-        except (ValueError, RecursionError):
-            raise ChatError("the arguments of a tool call must be a JSON object, this is no JSON", param) from None
-    if not isinstance(value, dict):
-        raise ChatError(f"the arguments of a tool call must be a JSON object, got {type_name(value)}", param)
-    return value, measured(value, param, text)
+    is_object, size = True, 0
+    if given is None or (isinstance(given, str) and not given.strip()):
+        given = "{}"
+    elif isinstance(given, str):
+        given = text(given, inside)
+        found = _size_of_object(given, inside, text)
+        is_object, size = found is not None, len(given) if found is None else found
+    elif isinstance(given, dict):
+        size = measured(given, inside, text, numbers="any")
+        given = json.dumps(given, ensure_ascii=False)  # no message between processes has such numbers
+    else:
+        raise ChatError(f"the arguments of a tool call are a string or an object, got {type_name(given)}", inside)
+    size += len(name) + len(number or "")
+    return ToolCall(id=number, name=name, arguments=given, is_object=is_object, size=size, param=param)
 
 
-def _whole(param: str, digits: str) -> int:
-    """Reading takes time by the square of the digits."""
+def _size_of_object(written: str, param: str, text: ReadText) -> int | None:
+    """As in ToolCall; None: it is no JSON object, or one that cannot be read and rendered as it stands."""
+    try:
+        value = json.loads(written, parse_int=_whole, parse_constant=_no_number)
+        return measured(value, param, text, numbers="finite") if isinstance(value, dict) else None
+    except (ChatError, ValueError, RecursionError):
+        return None
+
+
+def _whole(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise ChatError(TOO_LARGE, param)
+        raise ValueError
     return int(digits)
 
 
-def measured(value: Any, param: str, text: ReadText, depth: int = MAX_DEPTH) -> int:
-    """How much of it there is, as in ToolCall; it can travel and be rendered.
+def _no_number(_: str) -> float:
+    """NaN and Infinity are Python's words, not JSON's."""
+    raise ValueError
 
-    Raises ChatError where it is too deep or holds a number or a text that JSON has no bytes for.
+
+def measured(value: Any, param: str, text: ReadText, depth: int = MAX_DEPTH, *, numbers: Numbers = "64 bits") -> int:
+    """How much of it there is, as in ToolCall; it can be rendered.
+
+    Raises ChatError where it is too deep or holds a number or a text that is not taken.
     """
     if depth < 0:
         raise ChatError(f"lists and objects lie in each other more than {MAX_DEPTH} deep", param)
     if isinstance(value, str):
         return 1 + len(text(value, param))
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value) and numbers != "any":
         raise ChatError("a number must be finite", param)
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-        raise ChatError(TOO_LARGE, param)
+        if numbers == "64 bits":
+            raise ChatError("a whole number must fit into 64 bits", param)
+        return 1 + value.bit_length() // 3  # its digits, and few more
     if isinstance(value, dict):
-        inner = (len(text(key, param)) + measured(value[key], param, text, depth - 1) for key in value)
+        inner = (len(text(key, param)) + measured(value[key], param, text, depth - 1, numbers=numbers) for key in value)
         return 1 + sum(inner)
     if isinstance(value, list):
-        return 1 + sum(measured(inner, param, text, depth - 1) for inner in value)
+        return 1 + sum(measured(inner, param, text, depth - 1, numbers=numbers) for inner in value)
     return 1

@@ -40,8 +40,9 @@ TYPES = frozenset("function object string integer number boolean array null".spl
 # (text, written by a user): in order, without loss
 Pieces = list[tuple[str, bool]]
 Marked = Callable[[str], str]  # a client's words, between marks
-# the turns, and the roles whose content stays a string where it is one; else it is a list as well
-Form = tuple[Sequence[Turn], Collection[str]]
+# the turns, the roles whose content stays a string where it is one (else it is a list as well), and whether arguments
+# of a call that are no object are shown inside one
+Form = tuple[Sequence[Turn], Collection[str], bool]
 
 # A medium as templates look for it: pictures and videos by their type, sounds by any of three keys.
 _MEDIA: Mapping[Kind, Mapping[str, str]] = {
@@ -105,18 +106,19 @@ class ChatTemplate:
         if chat.tools and not self._program.shows_tools:
             raise ChatError(NO_TOOLS, "tools", "unsupported_parameter")
         refused: list[ChatError] = []
-        for turns, strings in _forms(chat, reads_strings=self._program.reads_strings):
+        for form in _forms(chat, reads_strings=self._program.reads_strings):
             try:
-                return self._rendered(chat, turns, strings)
+                return self._rendered(chat, form)
             except ChatError as error:
                 refused.append(error)
         raise refused[0]
 
-    def _rendered(self, chat: Chat, turns: Sequence[Turn], strings: Collection[str]) -> Pieces:
+    def _rendered(self, chat: Chat, form: Form) -> Pieces:
+        turns, strings, wraps = form
         mark = secrets.token_hex(16)  # new for each: nobody can write it beforehand
         opening, closing, end = f"q{mark}b", f"q{mark}e", f"q{mark}f"
         marked = partial(_marked, opening, closing)
-        messages = [_message(turn, marked, as_list=turn.role not in strings) for turn in turns]
+        messages = [_message(turn, marked, as_list=turn.role not in strings, wraps=wraps) for turn in turns]
         tools = json.loads(chat.tools) if chat.tools else []
         if chat.continue_final_message:
             _mark_end(messages[-1], f"{end} ")
@@ -161,8 +163,15 @@ def _forms(chat: Chat, *, reads_strings: bool) -> Iterator[Form]:
     """The ways in which templates want a chat.
 
     reads_strings: a user's message may be one. Some templates read the first text of a message alone, or take a system
-    message as a string where a user's must be a list.
+    message as a string where a user's must be a list. Some show arguments of a call only where they are an object.
     """
+    for wraps in (False, True):
+        yield from ((*form, wraps) for form in _contents(chat, reads_strings=reads_strings))
+        if all(call.is_object for turn in chat.turns for call in turn.tool_calls):
+            return
+
+
+def _contents(chat: Chat, *, reads_strings: bool) -> Iterator[tuple[Sequence[Turn], Collection[str]]]:
     others = ("system", "assistant", "tool")
     strings = ("user", *others) if reads_strings else ()
     yield chat.turns, strings
@@ -201,10 +210,10 @@ def _shown(value: Any, marked: Marked) -> Any:
     return [_shown(inner, marked) for inner in value] if isinstance(value, list) else value
 
 
-def _message(turn: Turn, marked: Marked, *, as_list: bool) -> dict[str, Any]:
+def _message(turn: Turn, marked: Marked, *, as_list: bool, wraps: bool) -> dict[str, Any]:
     """One turn as the hub's templates take it: {"role", "content"} with a string or a list of typed parts.
 
-    as_list: never a string.
+    as_list: never a string; wraps: as in Form.
     """
     if turn.plain and not as_list:
         content: Any = "".join(marked(part.text) for part in turn.parts if isinstance(part, Text))
@@ -221,12 +230,15 @@ def _message(turn: Turn, marked: Marked, *, as_list: bool) -> dict[str, Any]:
     if turn.reasoning is not None:
         message["reasoning_content"] = marked(turn.reasoning)
     if turn.tool_calls:
-        message["tool_calls"] = [_call(call, marked) for call in turn.tool_calls]
+        message["tool_calls"] = [_call(call, marked, wraps=wraps) for call in turn.tool_calls]
     return message
 
 
-def _call(call: ToolCall, marked: Marked) -> dict[str, Any]:
-    """One tool call as templates take it: its arguments an object, whose keys and texts are the client's words."""
+def _call(call: ToolCall, marked: Marked, *, wraps: bool) -> dict[str, Any]:
+    """One tool call as templates take it: its arguments an object, whose keys and texts are the client's words.
+
+    What is no object is itself such a text, or else (wraps) the one of an object.
+    """
 
     def all_marked(value: Any) -> Any:
         if isinstance(value, str):
@@ -235,12 +247,19 @@ def _call(call: ToolCall, marked: Marked) -> dict[str, Any]:
             return {marked(key): all_marked(inner) for key, inner in value.items()}
         return [all_marked(inner) for inner in value] if isinstance(value, list) else value
 
-    function = {"name": marked(call.name), "arguments": all_marked(call.arguments)}
+    if call.is_object:
+        arguments = all_marked(json.loads(call.arguments))
+    else:
+        arguments = {"arguments": marked(call.arguments)} if wraps else marked(call.arguments)
+    function = {"name": marked(call.name), "arguments": arguments}
     return {"type": "function", "function": function} | ({} if call.id is None else {"id": marked(call.id)})
 
 
 def _check_words(turns: Sequence[Turn], tools: Sequence[dict[str, Any]], pieces: Pieces) -> None:
-    """Raise ChatError where a template leaves out a text, or a tool call or a tool though it knows them."""
+    """Raise ChatError where a template leaves out a text, or a tool call or a tool though it knows them.
+
+    Of arguments those that are no object are looked for: some templates have no place for these.
+    """
     n_written = Counter(text for text, by_user in pieces if by_user)
     asked: dict[str, list[tuple[str, str]]] = {}  # words -> (field, what it is) of each time that they were said
     for i, tool in enumerate(tools):
@@ -249,6 +268,8 @@ def _check_words(turns: Sequence[Turn], tools: Sequence[dict[str, Any]], pieces:
     for turn in turns:
         for call in turn.tool_calls:
             asked.setdefault(call.name.strip(), []).append((call.param, "tool call"))
+            if not call.is_object:
+                asked.setdefault(call.arguments.strip(), []).append((call.param, "tool call's arguments"))
         for part in turn.parts:
             if not isinstance(part, Media):
                 asked.setdefault(part.text.strip(), []).append((turn.param, "text"))

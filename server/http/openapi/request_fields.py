@@ -156,7 +156,7 @@ MessagePart = TextPart | RefusalPart | PicturePart | VideoPart | SoundPart | Inp
 
 class CalledFunction(BaseModel):
     name: Annotated[str, Field(pattern=r"\S")]
-    arguments: str | dict[str, Any] = Field(description="A JSON object, or a string that holds one.")
+    arguments: str | dict[str, Any] = Field(description="A JSON object, or any string, which should hold one.")
 
 
 class EarlierCall(BaseModel):

@@ -61,7 +61,7 @@ class InputCall(BaseModel):
     type: Literal["function_call"]
     call_id: str
     name: Annotated[str, Field(pattern=r"\S")]
-    arguments: str = Field(description="A JSON object.")
+    arguments: str = Field(description="A JSON object, or what came of one.")
 
 
 class InputResult(BaseModel):

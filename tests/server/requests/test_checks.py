@@ -25,7 +25,7 @@ Check = Callable[..., None]
 
 
 def turn(*parts: Any, calls: int = 0) -> Turn:
-    call = ToolCall(id=None, name="f", arguments={}, size=0, param="")
+    call = ToolCall(id=None, name="f", arguments="{}", size=0, param="")
     return Turn(role="user", parts=parts, plain=False, tool_calls=(call,) * calls)
 
 

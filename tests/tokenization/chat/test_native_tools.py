@@ -79,7 +79,7 @@ def without_params(value: Any) -> Any:
     [
         ({"inputs": [{"text": "a"}], "history": [{"inputs": [{"text": "a"}], "tool_calls": []}]}, "history[0].text"),
         (after_call({"function": {}}), "history[0].tool_calls[0].function.name"),
-        (after_call({"function": {"name": "f", "arguments": "{"}}), "history[0].tool_calls[0].function.arguments"),
+        (after_call({"function": {"name": "f", "arguments": []}}), "history[0].tool_calls[0].function.arguments"),
         ({"tool_results": []}, "inputs"),
         ({"tool_results": {}}, "tool_results"),
         ({"tool_results": ["dry"]}, "tool_results[0]"),

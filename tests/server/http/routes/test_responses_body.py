@@ -154,7 +154,7 @@ IN_USER = [USER, {"role": "user", "content": [{"type": "input_text", "text": "a"
          "input[0].content[0].image_url"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": PNG, "detail": "x"}]}]},
          "input[0].content[0].detail"),
-        ({"input": [CALL, {**CALL, "arguments": "{"}]}, "input[1].arguments"),
+        ({"input": [CALL, {**CALL, "arguments": {}}]}, "input[1].arguments"),
         ({"input": [CALL, {**CALL, "name": ""}]}, "input[1].name"),
         ({"input": [CALL, {**CALL, "call_id": None}]}, "input[1].call_id"),
         ({"input": [CALL, {"type": "function_call_output", "output": "x"}]}, "input[1].call_id"),
