@@ -146,8 +146,6 @@ def test_a_conversation_must_be_one(host: QwenVLProcessor) -> None:
         return chat_from_openai([{"role": role, "content": role} for role in roles])
 
     for roles, message in [
-        (("user", "system", "user"), "one system message"),
-        (("system", "system", "user"), "one system message"),
         (("assistant", "user"), "only behind a user's"),
         (("user", "assistant", "assistant", "user"), "only behind a user's"),
         (("user", "assistant"), "the last message"),

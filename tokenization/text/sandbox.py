@@ -53,9 +53,16 @@ class Program:
             raise CheckpointError(f"{location}: the chat template does not compile: {said}") from None
         self._variables = variables
         self.takes_calls, self.takes_answers = "tool_calls" in words, "tool" in words
-        texts = [{"type": "text", "text": _PROBE}]
-        self.reads_strings = self._shows(_PROBE) or not self._shows(texts)
-        self.shows_tools = self._shows("x" if self.reads_strings else [{"type": "text", "text": "x"}], [_TOOL])
+        self.reads_strings = self._shows(_said("user", _PROBE)) or not self._shows(_said("user", _PROBE, as_list=True))
+        user = _said("user", as_list=not self.reads_strings)
+        self.shows_tools = self._shows(user, tools=[_TOOL])
+        system = [(_said("system", as_list=one), _said("system", _PROBE, as_list=one)) for one in (True, False)]
+        answers = [_said("assistant", as_list=one) for one in (True, False)]
+        # Of several system messages: those at the head, and one behind other messages.
+        self.shows_several = any(self._shows(first, second, user) for first, second in system)
+        self.shows_later = any(
+            self._shows(user, answer, later, user) for answer, (_, later) in zip(answers, system, strict=True)
+        )
 
     def run(
         self, messages: list[dict[str, Any]], opens: bool, given: Mapping[str, Any], tools: list[Any] | None = None
@@ -70,12 +77,16 @@ class Program:
         except _RENDER_ERRORS as error:
             raise ChatError(str(error) if isinstance(error, jinja2.TemplateRuntimeError | _Refused) else "") from None
 
-    def _shows(self, content: Any, tools: list[Any] | None = None) -> bool:
+    def _shows(self, *messages: dict[str, Any], tools: list[Any] | None = None) -> bool:
         """Whether `_PROBE` is seen in the prompt: some templates pass over a plain string, and many over tools."""
         try:
-            return _PROBE in self.run([{"role": "user", "content": content}], True, {}, tools)
+            return _PROBE in self.run(list(messages), True, {}, tools)
         except ChatError:
             return False
+
+
+def _said(role: str, text: str = "x", *, as_list: bool = False) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": text}] if as_list else text}
 
 
 class _Refused(jinja2.TemplateError):

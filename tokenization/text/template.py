@@ -14,6 +14,7 @@ from configs.checkpoint import PROCESSOR_CONFIG, Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, ToolCall, Turn
 from tokenization.chat.rendering import CONTINUE
+from tokenization.chat.system_messages import joined_at_the_head, later_as_users
 from tokenization.chat.tools import refuse_tools
 from tokenization.text.tokenizer import named_tokens
 
@@ -105,6 +106,10 @@ class ChatTemplate:
         refuse_tools(chat, calls=self._program.takes_calls, answers=self._program.takes_answers)
         if chat.tools and not self._program.shows_tools:
             raise ChatError(NO_TOOLS, "tools", "unsupported_parameter")
+        if not self._program.shows_several:
+            chat = msgspec.structs.replace(chat, turns=joined_at_the_head(chat.turns))
+        if not self._program.shows_later:
+            chat = msgspec.structs.replace(chat, turns=later_as_users(chat.turns))
         refused: list[ChatError] = []
         for form in _forms(chat, reads_strings=self._program.reads_strings):
             try:

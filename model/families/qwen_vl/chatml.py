@@ -19,6 +19,7 @@ from model.families.qwen_vl.vocabulary import (
 )
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Text, Turn
+from tokenization.chat.system_messages import joined_at_the_head, later_as_users
 
 DEFAULT_SYSTEM = "You are a helpful assistant."
 MAX_WINDOW_SIZE = 6144  # tokens; a checkpoint's generation_config.json may say otherwise
@@ -128,13 +129,13 @@ def stop_ids(tokenizer: QwenVLTokenizer) -> tuple[int, ...]:
 def rounds_of(chat: Chat) -> tuple[Turn | None, list[Round]]:
     """The system turn, if any, and every exchange; the last has an answer only where that is to be continued.
 
-    Raises ChatError for another order.
+    The published code takes one system text: several are one, and a later one is a user's. Raises ChatError for another
+    order.
     """
-    system = chat.turns[0] if chat.turns and chat.turns[0].role == "system" else None
+    turns = later_as_users(joined_at_the_head(chat.turns))
+    system = turns[0] if turns and turns[0].role == "system" else None
     found: list[Round] = []
-    for turn in chat.turns[system is not None :]:
-        if turn.role == "system":
-            raise ChatError("this model takes one system message, before all others")
+    for turn in turns[system is not None :]:
         if turn.role == "user":
             found.append((turn, None))
         elif found and found[-1][1] is None:

@@ -18,6 +18,16 @@ def test_answers_stand_behind_their_questions() -> None:
     ]  # fmt: skip
 
 
+def test_system_messages_at_the_head_are_one_and_a_later_one_is_a_users() -> None:
+    roles = ["system", "system", "user", "assistant", "system", "user"]
+    chat = chat_from_openai([{"role": role, "content": f"{i}"} for i, role in enumerate(roles)])
+    system, found = rounds_of(chat)
+    assert system is not None and text_of(system) == "0\n\n1"
+    assert [(text_of(question), answer and text_of(answer)) for question, answer in found] == [
+        ("2", "3"), ("4", None), ("5", None),
+    ]  # fmt: skip
+
+
 def test_texts_are_joined_and_an_empty_answer_is_one() -> None:
     parts = [{"type": "text", "text": text} for text in ("a", "b")]
     chat = chat_from_openai(
