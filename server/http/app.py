@@ -20,7 +20,7 @@ from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
 from server.http.openapi.document import add_document_routes
 from server.http.pages import add_pages
-from server.http.reading import BodyReader, require_json
+from server.http.reading import BodyReader, require_json, require_plain
 from server.http.responses import JsonAnswer, encoded, json_response, model_response, plain_answer, written
 from server.http.routes.answer_fields import system_fingerprint
 from server.http.routes.chat_completions import CompletionSerializer, read_openai
@@ -146,6 +146,7 @@ class RequestReader:
             raise error
         if context.count is not None:
             context.count()
+        require_plain(http.headers.getlist("content-encoding"))
         if forms_of is None:
             require_json(http.headers.get("content-type"))
         else:
@@ -173,9 +174,12 @@ class RequestReader:
         return request if read.tools is None else with_calls(request, self.service.card)
 
     def require_model(self, name: str | None) -> None:
-        """Raise Refusal (404) for a model that is not served here. Some load testers name it by its root."""
+        """Raise Refusal (404) for a model that is not served here; an empty name, as none, means the one that is.
+
+        Some load testers name it by its root.
+        """
         card = self.service.card
-        if name is not None and name not in (card.name, card.root):
+        if name and name not in (card.name, card.root):
             raise not_found(f"this server has no such model; it serves {card.name!r}", "model", "model_not_found")
 
     @property

@@ -24,6 +24,7 @@ STATUS: Mapping[RefusalKind, int] = {
     "not_found": 404,
     "timed_out": 408,
     "body_too_large": 413,
+    "encoded_body": 415,
     "head_too_large": 431,
     "overloaded": 429,
     "internal": 500,
@@ -56,7 +57,11 @@ def body_of(error: Refusal, request_id: str) -> dict[str, Any]:
 
 
 def headers_of(error: Refusal) -> dict[str, str]:
-    """Retry-After in whole seconds, at least 1, where the refusal says when to come back; how to log in at a 401."""
+    """Retry-After in whole seconds, at least 1, where the refusal says when to come back; how to log in at a 401, and
+    how a body may be coded at a 415.
+    """
+    if error.kind == "encoded_body":
+        return {"accept-encoding": "identity"}
     if error.kind == "unauthorized":
         return {"www-authenticate": "Bearer"}
     return {} if error.retry_after is None else {"retry-after": str(max(1, math.ceil(error.retry_after)))}

@@ -14,7 +14,7 @@ from server.http.long_texts import LONG, CheckText, Parsed, Raw, from_json, pars
 from server.http.text_lengths import TextLength
 from server.request_context import LIGHT_BYTES
 from server.requests.checks import FEWEST_PIECES
-from server.requests.refusal import Refusal, invalid_request
+from server.requests.refusal import Refusal, encoded_body, invalid_request
 from tokenization.chat.errors import shortened
 
 R = TypeVar("R")
@@ -207,6 +207,16 @@ def _counts(marks: npt.NDArray[np.uint8]) -> Counts:
         entries=int(np.count_nonzero(marks == COMMA)),
         long_numbers=int(b"0" * (MOST_DIGITS + 1) in digits),
     )
+
+
+def require_plain(codings: Iterable[str]) -> None:
+    """Raise Refusal for a body that is compressed: its bytes would be read as what they are not.
+
+    codings: each field `Content-Encoding` of the head.
+    """
+    for coding in (one.strip() for field in codings for one in field.split(",")):
+        if coding.lower() not in ("", "identity"):
+            raise encoded_body(coding)
 
 
 def require_json(content_type: str | None) -> None:

@@ -14,6 +14,6 @@ REFUSALS = (
     "media_fetch_failed", "media_too_costly", "media_too_large", "media_url_forbidden", "memory_full",
     "method_not_allowed", "model_not_found", "origin_not_allowed", "queue_full", "rate_limit_exceeded",
     "route_not_found", "route_not_supported", "structured_output", "too_many_parts", "too_many_values", "took_too_long",
-    "unknown_field", "unknown_parameter", "unread", "unread_full", "unsupported_media_type", "unsupported_modality",
-    "unsupported_parameter", "worker_memory",
+    "unknown_field", "unknown_parameter", "unread", "unread_full", "unsupported_encoding", "unsupported_media_type",
+    "unsupported_modality", "unsupported_parameter", "worker_memory",
 )  # fmt: skip  # codes of all others

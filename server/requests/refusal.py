@@ -6,8 +6,8 @@ from typing import Literal
 from tokenization.chat.errors import shortened
 
 RefusalKind = Literal[
-    "invalid_request", "unauthorized", "forbidden", "not_found", "timed_out", "body_too_large", "head_too_large",
-    "overloaded", "unavailable", "internal",
+    "invalid_request", "unauthorized", "forbidden", "not_found", "timed_out", "body_too_large", "encoded_body",
+    "head_too_large", "overloaded", "unavailable", "internal",
 ]  # fmt: skip
 
 
@@ -61,6 +61,12 @@ def body_too_large(limit: int) -> Refusal:
     """The body has more than `limit` bytes."""
     message = f"the request body is larger than this server's limit of {limit} bytes"
     return Refusal("body_too_large", message, code="body_too_large")
+
+
+def encoded_body(coding: str) -> Refusal:
+    """The body is compressed, or coded in another way."""
+    message = f"Content-Encoding: a body is taken as it is, not in {shortened(coding)!r}"
+    return Refusal("encoded_body", message, param="Content-Encoding", code="unsupported_encoding")
 
 
 def head_too_large(limit: int) -> Refusal:

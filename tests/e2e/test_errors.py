@@ -1,5 +1,6 @@
 """Everything that a client can get wrong: the status, the field that is named, and one form of body."""
 
+import gzip
 import io
 import json
 import re
@@ -12,6 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.e2e.running import RunningServer, data_url, picture, until
+from tests.tables import each_of
 
 pytestmark = pytest.mark.process
 
@@ -167,6 +169,38 @@ def test_a_body_must_be_declared_as_json(server: RunningServer) -> None:
         if not as_it_must:
             wrong.append((url, kind, answer.text))
     assert not wrong
+
+
+@each_of("coding", ["gzip", "br", "deflate, gzip", "zstd", "x" * 300])
+def test_a_compressed_body_is_refused_by_its_coding(server: RunningServer, coding: str) -> None:
+    """RFC 9110, 15.5.16 and 12.5.3: a 415 with what would have been taken. A form is no other body."""
+    raw = gzip.compress(json.dumps(messages()).encode())
+    wrong, form = [], {"content-type": "multipart/form-data; boundary=b"}
+    posted = [*ROUTES, "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/audio/transcriptions"]
+    for url in posted:
+        head = {**(form if "audio" in url else JSON), "content-encoding": coding}
+        answer = server.http.post(url, content=raw, headers=head)
+        error = answer.json()["error"]
+        found = answer.status_code, error["param"], error["code"], answer.headers.get("accept-encoding")
+        if found != (415, "Content-Encoding", "unsupported_encoding", "identity") or len(error["message"]) > 200:
+            wrong.append((url, answer.text))
+    assert not wrong
+    for taken in ("identity", "Identity", "", "identity, identity"):
+        assert server.http.post(OPENAI, json=messages(), headers={"content-encoding": taken}).status_code == 200
+
+
+def test_a_model_without_a_name_is_the_one_that_is_served(server: RunningServer) -> None:
+    text, anthropic = {"inputs": [{"text": "Hi"}]}, {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+    for url, body in (
+        (NATIVE, native(max_tokens=1)), (OPENAI, messages()), (TOKENIZE, text), (TOKENIZE, {"prompt": "a"}),
+        (COMPLETE, {"prompt": "Hi", "max_tokens": 1}), (DETOKENIZE, {"tokens": [5]}),
+        ("/v1/responses", {"input": "Hi", "max_output_tokens": 1}), ("/v1/messages", anthropic),
+        ("/v1/messages/count_tokens", anthropic),
+    ):  # fmt: skip
+        answer = server.http.post(url, json={**body, "model": ""})
+        assert answer.status_code == 200, (url, answer.text)
+        named = answer.json().get("model")
+        assert named == server.http.get("/v1/models").json()["data"][0]["id"] or named is None, url
 
 
 def test_an_unknown_field_of_openai_is_ignored(server: RunningServer) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tokenization.chat.dialects import Part, read_source, read_text
+from tokenization.chat.dialects import Part, read_data, read_source, read_text
 from tokenization.chat.errors import ChatError, expect, listed, shortened, type_name
 from tokenization.chat.parts import Chat, Media, Text, ToolCall, Turn
 from tokenization.chat.tools import made_call
@@ -155,5 +155,4 @@ def _part(block: dict[str, Any], param: str) -> Part:
     media_type = source.get("media_type")
     if media_type not in PICTURES:
         raise ChatError(f"the media_type is one of {listed(PICTURES)}", f"{at}.media_type")
-    data = read_source(source.get("data"), f"{at}.data")
-    return Media(kind="image", source=f"data:{media_type};base64,{data}", param=param)
+    return Media(kind="image", source=read_data(source.get("data"), media_type, f"{at}.data"), param=param)

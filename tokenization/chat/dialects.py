@@ -186,8 +186,10 @@ def _openai_turn(message: Any, param: str) -> Turn:
 
 
 def _thoughts(message: dict[str, Any], param: str) -> str | None:
-    """Of an earlier answer, by the newer of two names where it has both."""
+    """Of an earlier answer, by the newer of two names where both say something."""
     key = "reasoning" if message.get("reasoning") is not None else "reasoning_content"
+    if message.get(key) == "" and message.get("reasoning_content") is not None:
+        key = "reasoning_content"
     return None if message.get(key) is None else read_text(message[key], f"{param}.{key}")
 
 
@@ -246,8 +248,8 @@ def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
     value = expect(value, dict, "an object with 'data' and 'format'", value_param)
     if value.get("format") not in _SOUNDS:
         raise ChatError(f"the format is one of {listed(_SOUNDS)}", f"{value_param}.format")
-    data, _ = _sources("audio", value.get("data"), f"{value_param}.data")
-    return Media(kind="audio", source=f"data:audio/{value['format']};base64,{data}", param=param)
+    source = read_data(value.get("data"), f"audio/{value['format']}", f"{value_param}.data")
+    return Media(kind="audio", source=source, param=param)
 
 
 # ---- both
@@ -285,6 +287,12 @@ def read_source(value: Any, param: str) -> str:
     if not source:
         raise ChatError("a path or a data: URL is needed, got an empty string", param)
     return source
+
+
+def read_data(value: Any, media_type: str, param: str) -> str:
+    """The base64 of one medium as a data: URL, which some clients send in its place. Raises ChatError."""
+    source = read_source(value, param)
+    return source if source[:5].lower() == "data:" else f"data:{media_type};base64,{source}"
 
 
 def _refuse_options(value: dict[str, Any], known: tuple[str, ...], param: str, place: str) -> None:

@@ -32,6 +32,7 @@ _NO_PATHS = (
 )
 # What stands in the place of a path and is none: no name of a file is so long, and a picture has more characters.
 _BARE = re.compile(r"[A-Za-z0-9+/_=\s-]{64,}")
+_BASE64 = re.compile(r"; *base64 *$", re.IGNORECASE)  # with the blanks that browsers pass over
 _BREAKS = b" \t\r\n"
 _PLAIN = bytes.maketrans(b"-_", b"+/")
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -69,7 +70,7 @@ def _read_data_url(source: str, max_bytes: int) -> bytes:
     if comma < 0:
         raise ChatError(f"a data: URL has the form {_FORM}")
     too_large = f"the data is larger than the allowed {max_bytes} bytes"
-    is_base64 = source[5:comma].lower().endswith(";base64")
+    is_base64 = _BASE64.search(source, 5, comma) is not None
     payload = source[comma + 1 :]
     if len(payload) > 3 * max_bytes + 4:  # each byte takes at most three characters
         raise ChatError(too_large)

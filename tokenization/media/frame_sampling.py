@@ -58,7 +58,7 @@ def sample_frames(
     *,
     rules: FrameRules = PUBLISHED,
 ) -> FrameSampling:
-    """`video_fps` is an average. Raises ChatError for no frames, and `num_frames` below 2 or above `n_frames`."""
+    """`video_fps` is an average. Raises ChatError for no frames, and `num_frames` below 2."""
     n = count_frames(n_frames, video_fps, options, limits, rules)
     sampled_fps = n / n_frames * video_fps
     indices = frame_indices(n_frames, n)
@@ -85,9 +85,9 @@ def sample_frame_list(
 def count_frames(
     n_frames: int, video_fps: float, options: MediaOptions, limits: MediaConfig, rules: FrameRules = PUBLISHED
 ) -> int:
-    """At least 2, and even unless the rules are `whole`; a video of one frame shows it twice.
+    """At least 2, and even unless the rules are `whole` or all are asked for; a video of one frame shows it twice.
 
-    Raises as sample_frames does.
+    The reference refuses more frames than there are; vLLM takes all, and so does this. Raises as sample_frames does.
     """
     if n_frames < 1 or not (math.isfinite(video_fps) and video_fps > 0):
         raise ChatError("the video holds no frames")
@@ -104,10 +104,8 @@ def count_frames(
     wanted = min(options.num_frames, limits.max_frames)
     if wanted < FRAME_FACTOR:
         raise ChatError(f"num_frames must be at least {FRAME_FACTOR}")
-    if wanted > n_frames:
-        raise ChatError(f"num_frames must be at most {n_frames}, the number of frames in the video")
-    if rules.whole:
-        return min(wanted, _floor_even(limits.max_frames))
+    if rules.whole or options.num_frames > n_frames:
+        return min(wanted, n_frames, _floor_even(limits.max_frames))
     # Halves go to the even number, as everywhere in the reference: 5 becomes 4, 7 becomes 8.
     return min(round(wanted / FRAME_FACTOR) * FRAME_FACTOR, most)
 
@@ -120,12 +118,11 @@ def frame_indices(n_frames: int, n: int) -> tuple[int, ...]:
 def sample_middles(n_frames: int, video_fps: float, options: MediaOptions, most: int, *, usual: int) -> tuple[int, ...]:
     """Frames from the middles of equal parts: `num_frames`, as many as `fps` takes, else `usual`, but at most `most`.
 
-    Raises ChatError for no frames, and `num_frames` above `n_frames`. As a video processor of transformers 5.23 does.
+    Raises ChatError for no frames. As a video processor of transformers 5.23 does, but for `num_frames` above
+    `n_frames`: these are all.
     """
     if n_frames < 1 or not (math.isfinite(video_fps) and video_fps > 0):
         raise ChatError("the video holds no frames")
-    if options.num_frames is not None and options.num_frames > n_frames:
-        raise ChatError(f"num_frames must be at most {n_frames}, the number of frames in the video")
     wanted = options.num_frames or usual
     if options.num_frames is None and options.fps is not None:
         wanted = int(n_frames / video_fps * min(options.fps, MAX_FPS))

@@ -39,7 +39,7 @@ def fetch_source(media: Media, limits: MediaConfig, check: Check = go_on) -> Sou
     pictures: Sequence[str | Fetched] = media.frames
     source = "" if isinstance(media.source, Fetched) else media.source
     head, comma, _ = source[:64].partition(",")
-    kind = head.lower()
+    kind = head.lower().replace(" ", "")
     joined = bool(comma) and kind.startswith("data:video/jpeg") and kind.endswith(";base64")
     if media.kind != "video" or not (joined or pictures):
         data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes)

@@ -27,7 +27,7 @@ RequestIdHeader = Annotated[str | None, Header(alias="X-Request-Id", description
 TIMED = "`1`: the usage of the answer has the seconds of the request's stages."
 TimingsHeader = Annotated[str | None, Header(alias="X-Pixelferry-Timings", description=TIMED)]
 ID = {"X-Request-Id": {"description": "Of the request: the client's own, else ours.", "schema": {"type": "string"}}}
-WITH_KEY = (400, 401, 403, 408, 413, 429, 431, 500, 503)
+WITH_KEY = (400, 401, 403, 408, 413, 415, 429, 431, 500, 503)
 OF_PROBES = (400, 431, 500, 503)
 
 

@@ -61,6 +61,7 @@ FAILURES: Mapping[int, tuple[str, Mapping[str, str]]] = {
         {"body_timeout": "its body did", "head_timeout": "its head did"},
     ),
     413: ("The body is too large.", {"body_too_large": "larger than `--max-body-mib`"}),
+    415: ("The body is compressed.", {"unsupported_encoding": "a `Content-Encoding` other than `identity`"}),
     429: (
         "Too much is asked for at once; `Retry-After` says when to come back.",
         {
@@ -119,6 +120,7 @@ RETRY = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"
 HEADERS: Mapping[int, Mapping[str, Any]] = {
     401: {"WWW-Authenticate": {"description": "Bearer.", "schema": {"type": "string"}}},
     405: {"Allow": {"description": "The methods of the route.", "schema": {"type": "string"}}},
+    415: {"Accept-Encoding": {"description": "`identity`.", "schema": {"type": "string"}}},
     429: {**RETRY, **RATES},
     503: RETRY,
 }

@@ -49,7 +49,9 @@ class VideoOptions(BaseModel):
         None, description="The checkpoint's, else 2: frames looked at in each second, of a file at most 30; of a list "
         "of pictures: the rate they were taken at.",
     )  # fmt: skip
-    num_frames: Annotated[int, POSITIVE] | None = Field(None, description="Frames looked at, instead of `fps`.")
+    num_frames: Annotated[int, POSITIVE] | None = Field(
+        None, description="Frames looked at, instead of `fps`; all where there are fewer."
+    )
     min_pixels: PixelCount = Field(
         None, description="The checkpoint's, else 100,352: pixels of a frame after resizing, at least."
     )

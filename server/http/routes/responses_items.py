@@ -146,7 +146,7 @@ class Messages:
         param = f"{param}.{field}"
         source = expect(part.get(field), str, "the file's data, a data: URL", param)
         inline = source[:5].lower() == "data:"
-        said = source[5 * inline : 64].partition(";")[0].partition(",")[0].lower()
+        said = source[5 * inline : 64].partition(";")[0].partition(",")[0].strip().lower()
         name = part.get("filename")
         address = source[:MAX_URL].partition("?")[0].partition("#")[0] if field == "file_url" else ""
         endings = [one.rpartition(".")[2].lower() for one in (name, address) if isinstance(one, str)]

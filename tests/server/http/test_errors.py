@@ -17,6 +17,7 @@ from server.requests.refusal import (
     Refusal,
     RefusalKind,
     body_too_large,
+    encoded_body,
     forbidden,
     head_too_large,
     internal,
@@ -38,6 +39,7 @@ CLIENTS: list[tuple[Refusal, int, str]] = [
     (not_found("no", "model", "model_not_found"), 404, "invalid_request_error"),
     (timed_out("no", "body_timeout"), 408, "invalid_request_error"),
     (body_too_large(3), 413, "invalid_request_error"),
+    (encoded_body("gzip"), 415, "invalid_request_error"),
     (head_too_large(3), 431, "invalid_request_error"),
     (overloaded("no", "queue_full"), 429, "rate_limit_error"),
 ]

@@ -58,6 +58,7 @@ def test_openai_roles_and_contents() -> None:
                 "audio": None,
                 "refusal": "no",
                 "annotations": [{}],
+                "reasoning": "",
                 "reasoning_content": "hm",
                 "cache_control": {"type": "x"},
                 "new": 1,

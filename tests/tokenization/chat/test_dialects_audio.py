@@ -25,6 +25,11 @@ def test_names_of_formats(name: str) -> None:
     assert media == Media(kind="audio", source=f"data:audio/{name};base64,AAAA", param="messages[0].content[0]")
 
 
+@each_of("head", ["data:audio/mpeg;base64,", "DATA:;base64,", "data:audio/wav; base64,"])
+def test_data_that_is_a_url_already_is_taken_as_one(head: str) -> None:
+    assert openai("input_audio", {"data": f"{head}AAAA", "format": "wav"}).source == f"{head}AAAA"
+
+
 @each_of("name", ["midi", "WAV", "", None, 3, ["wav"]])
 def test_an_unknown_format_is_told_which_are_known(name: Any) -> None:
     with pytest.raises(ChatError, match="'wav', 'mp3', 'flac', 'ogg', 'opus', 'm4a', 'aac', 'webm'") as caught:

@@ -46,6 +46,9 @@ def root(tmp_path: Path) -> Path:
         ("DATA:;BASE64,YWI=", b"ab"),
         ("data:image/png;charset=x;base64,YWI%3D", b"ab"),
         ("data:;base64,YWI", b"ab"),
+        ("data:image/png; base64,YWJj", b"abc"),  # blanks as https://fetch.spec.whatwg.org/#data-url-processor
+        ("data: image/png ;  BASE64 ,YWJj", b"abc"),
+        ("data:text/plain; charset=x,base64", b"base64"),
         ("data:;base64,YW\r\nJj\n", b"abc"),
         ("data:;base64, YW Jj", b"abc"),
         ("data:;base64,YW%0AJj", b"abc"),

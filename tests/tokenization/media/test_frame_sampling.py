@@ -15,11 +15,13 @@ from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import (
     MAX_FPS,
     UNBOUNDED,
+    FrameRules,
     FrameSize,
     count_frames,
     frame_indices,
     sample_frame_list,
     sample_frames,
+    sample_middles,
 )
 
 CAPS = MediaConfig(max_pixels=UNBOUNDED)
@@ -81,9 +83,21 @@ def test_count_by_number(n_frames: int, num_frames: int, expected: int) -> None:
     assert count_frames(n_frames, 30.0, MediaOptions(num_frames=num_frames), CAPS) == expected
 
 
-def test_a_number_of_frames_that_the_clip_does_not_have_is_refused() -> None:
-    with pytest.raises(ChatError, match="num_frames must be at most 300"):
-        count_frames(300, 30.0, MediaOptions(num_frames=301), CAPS)
+@each_of("n_frames", [2, 3, 5, 300])
+@each_of("whole", [False, True])
+def test_a_clip_with_fewer_frames_than_are_asked_for_is_seen_whole(n_frames: int, whole: bool) -> None:
+    """vLLM's loader takes min(num_frames, the clip's own); processors show the last one of an odd number twice."""
+    rules = FrameRules(whole=whole)
+    for asked in (n_frames + 1, n_frames + 2, 10**9):
+        found = sample_frames(n_frames, 30.0, MediaOptions(num_frames=asked), CAPS, rules=rules)
+        assert found.indices == (*range(n_frames), *(n_frames - 1,) * (n_frames % 2)) and found.n == n_frames
+        assert found.seconds_per_grid == pytest.approx(2 / 30)
+        assert sample_middles(n_frames, 30.0, MediaOptions(num_frames=asked), 768, usual=8) == tuple(range(n_frames))
+    capped = sample_frames(n_frames, 30.0, MediaOptions(num_frames=10**9), MediaConfig(max_frames=3), rules=rules)
+    assert len(capped.indices) == 2, "with its twin the third would be one more than the server's bound"
+
+
+def test_fewer_frames_than_one_grid_has_are_refused() -> None:
     with pytest.raises(ChatError, match="num_frames must be at least 2"):
         count_frames(300, 30.0, MediaOptions(num_frames=1), CAPS)
 

@@ -12,7 +12,8 @@ from tests.tables import each_of
 from tokenization.chat.blocks import chat_from_blocks
 from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.errors import ChatError
-from tokenization.chat.parts import Chat, Text
+from tokenization.chat.parts import Chat, Media
+from tokenization.chat.system_messages import joined_at_the_head, later_as_users
 from tokenization.text.template import ChatTemplate
 
 pytestmark = pytest.mark.network
@@ -103,11 +104,9 @@ def test_one_that_no_template_shows_is_refused_as_before() -> None:
 
 
 def test_a_picture_of_a_system_message_keeps_its_place_among_them() -> None:
-    from tokenization.chat.system_messages import joined_at_the_head, later_as_users
-
     seen = {"role": "system", "content": [PICTURE, {"type": "text", "text": "See."}]}
     chat = chat_from_openai([FIRST, seen, SECOND, USER, seen])
     head, user, last = joined_at_the_head(chat.turns)
-    said = [part.text if isinstance(part, Text) else part.kind for part in head.parts]
+    said = ["image" if isinstance(part, Media) else part.text for part in head.parts]
     assert said == ["Be brief.", "\n\n", "image", "See.", "\n\n", SECOND["content"]] and not head.plain
     assert [turn.role for turn in later_as_users((head, user, last))] == ["system", "user", "user"]

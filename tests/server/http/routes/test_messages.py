@@ -15,6 +15,7 @@ from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, answered, collec
 from tests.server.http.request_bodies import openai, read_openai
 from tests.server.http.routes.wrong_messages import BLUE, CITY, HI, TOOL, WRONG, result, use, words
 from tests.tables import each_of
+from tokenization.chat.blocks import chat_from_blocks
 from tokenization.chat.errors import ChatError
 from tokenization.text.call_parser import CallPiece
 
@@ -87,6 +88,13 @@ def test_a_chat_is_that_of_the_other_routes() -> None:
     assert [(t.name, t.schema) for t in theirs.tools.tools] == [(t.name, t.schema) for t in ours.tools.tools]
     assert theirs.tools.single and theirs.tools.choice == "auto"
     assert theirs.tools.tools[0].param == "tools[0].input_schema"
+
+
+def test_data_of_a_picture_that_is_a_url_already_is_taken_as_one() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "data:image/png; base64,AAAA"}
+    block = {"type": "image", "source": source}
+    (media,) = chat_from_blocks([{"role": "user", "content": [block]}], None).media
+    assert media.source == source["data"]
 
 
 def test_an_answer_goes_on_with_a_last_message_of_the_assistants() -> None:
