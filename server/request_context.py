@@ -58,6 +58,7 @@ class RequestContext:
     received: float = field(default_factory=time.monotonic)  # the first byte of its head
     body: HeldBody | None = None  # None of a request that did not come over HTTP
     wants_timings: bool = False  # the client asks for the seconds of its stages
+    left_out: tuple[str, ...] = ()  # tools of its body that nothing here can call; its answer says so
     key: str = ""  # the digest of its API key
     count: Callable[[], None] | None = None  # counts it against what its key may ask for; raises Refusal
     authorized: bool = False  # its Host is allowed; where there are keys, it has shown one of them

@@ -38,6 +38,7 @@ from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
 from server.requests.tool_calls import with_calls
+from tokenization.chat.parts import Chat
 from tokenization.text.tokenizer import most_characters
 
 
@@ -170,8 +171,13 @@ class RequestReader:
 
     def known(self, read: ChatRequest, context: RequestContext) -> ChatRequest:
         """For the model that is served, and within its HTTP request. Raises ChatError."""
-        request = replace(read, context=context)
+        request = self.within(read, context)
         return request if read.tools is None else with_calls(request, self.service.card)
+
+    def within(self, read: ChatRequest, context: RequestContext) -> ChatRequest:
+        """Within its HTTP request, whose answer tells what of it was left out."""
+        context.left_out = read.chat.left_out if isinstance(read.chat, Chat) else ()
+        return replace(read, context=context)
 
     def require_model(self, name: str | None) -> None:
         """Raise Refusal (404) for a model that is not served here; an empty name, as none, means the one that is.
@@ -232,7 +238,7 @@ def add_message_routes(app: Starlette, requests: RequestReader) -> None:
 
     async def count(http: Request) -> Response:
         read, context = await requests.read(http, read_counted)
-        return JsonAnswer(partial(counted, replace(read, context=context)))
+        return JsonAnswer(partial(counted, requests.within(read, context)))
 
     async def counted(request: ChatRequest) -> list[bytes]:
         return [encoded({"input_tokens": len((await service.count(request)).input_ids)})]
@@ -269,7 +275,7 @@ def add_text_routes(app: Starlette, requests: RequestReader) -> None:
 
     async def tokenize(http: Request) -> Response:
         asked, context = await requests.read(http, read_tokenize)
-        return JsonAnswer(partial(count, replace(asked.request, context=context), asked.spelled))
+        return JsonAnswer(partial(count, requests.within(asked.request, context), asked.spelled))
 
     async def count(request: ChatRequest, spelled: bool) -> list[bytes]:
         tokenizer = card.tokenizer if spelled else None

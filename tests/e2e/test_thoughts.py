@@ -278,7 +278,8 @@ def test_wrong_thoughts_are_a_400_by_field(thinker: Thinker) -> None:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
     begun = [*ASKED, {"role": "assistant", "content": "It"}]
     for asked, param in (
-        ({"messages": begun, "thinking": {"type": "adaptive"}}, "thinking"),  # an answer is continued, not begun
+        # An answer is continued, not begun.
+        ({"messages": begun, "thinking": {"type": "enabled", "budget_tokens": 2048}}, "thinking"),
         ({"thinking": {"type": "enabled"}}, "thinking"),
         ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking.budget_tokens"),
         ({"thinking": {"type": "often"}}, "thinking.type"),

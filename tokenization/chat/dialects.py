@@ -71,8 +71,8 @@ def with_tools(chat: Chat, body: Mapping[str, Any]) -> tuple[Chat, ToolOffer | N
     """The chat with the tools of a body, in either dialect, and what of them may be called. Raises ChatError."""
     if body.keys().isdisjoint(FIELDS):
         return chat, None
-    tools, offer = read_offer(body, read_text)
-    return msgspec.structs.replace(chat, tools=tools), offer
+    tools, offer, left_out = read_offer(body, read_text)
+    return msgspec.structs.replace(chat, tools=tools, left_out=left_out), offer
 
 
 # ---- native

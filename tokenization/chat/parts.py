@@ -78,6 +78,7 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     template_kwargs: dict[str, Any] = {}  # JSON that the chat template sees under names of its own
     media_options: MediaOptions = MediaOptions()  # what was said of all media at once; each has its share of it
     tools: str = ""  # JSON text of the list of tools that the template shows; empty: none
+    left_out: tuple[str, ...] = ()  # other tools of the request, which it does not: what each is called
 
     @property
     def characters(self) -> int:

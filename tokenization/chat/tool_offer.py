@@ -47,53 +47,75 @@ class CallRules(msgspec.Struct, frozen=True, kw_only=True):
     words: Grammar | None = None  # what an answer that does not call is held to: a JSON schema
 
 
-def read_offer(body: Mapping[str, Any], text: ReadText) -> tuple[str, ToolOffer | None]:
+def read_offer(body: Mapping[str, Any], text: ReadText) -> tuple[str, ToolOffer | None, tuple[str, ...]]:
     """The tools that the chat template shows, as JSON text ("": none), and what of them may be called (None: nothing).
 
-    Raises ChatError, naming the field.
+    And those that are left out, by their type and name: what another server would run, or a form of call that these
+    models were not taught. Coding clients send them beside functions in each request. Without a function they are
+    refused: then they are what the answer is asked for. Raises ChatError, naming the field.
     """
     single = body.get(PARALLEL)
     if single is not None and not isinstance(single, bool):
         raise ChatError(f"{PARALLEL}: expected true or false, got {type_name(single)}", PARALLEL)
-    shown, tools = _read_tools(body.get(TOOLS), text)
+    shown, tools, left_out = _read_tools(body.get(TOOLS), text)
     choice, names = _read_choice(body.get(CHOICE))
     if not tools:
         if choice in ("required", "named"):
             raise ChatError(f"{CHOICE}: a call is demanded, but {TOOLS} holds none", CHOICE)
-        return "", None
+        return "", None, ()
     if choice == "none":
-        return shown, None
+        return shown, None, left_out
     offered = {tool.name for tool in tools}
     for param, name in names.items():
         if name not in offered:
             raise ChatError(f"{param}: {TOOLS} holds no function '{shortened(name)}'", param)
     called = tuple(tool for tool in tools if not names or tool.name in names.values())
-    return shown, ToolOffer(tools=called, choice=choice, single=single is False or choice == "named")
+    return shown, ToolOffer(tools=called, choice=choice, single=single is False or choice == "named"), left_out
 
 
-def _read_tools(value: Any, text: ReadText) -> tuple[str, Sequence[Tool]]:
+def _read_tools(value: Any, text: ReadText) -> tuple[str, Sequence[Tool], tuple[str, ...]]:
     if value is None or value == []:
-        return "", ()
+        return "", (), ()
     if not isinstance(value, list):
         raise ChatError(f"{TOOLS}: expected a list of tools, got {type_name(value)}", TOOLS)
     if len(value) > MOST_TOOLS:
         raise ChatError(f"{TOOLS}: {len(value)} tools; at most {MOST_TOOLS} are taken", TOOLS)
-    size = sum(measured(tool, f"{TOOLS}[{i}]", text) for i, tool in enumerate(value))
-    shown = json.dumps(value, ensure_ascii=False) if size <= MAX_CHARACTERS else ""  # not before it is known short
+    taken = list(enumerate(value))
+    if any(isinstance(tool, dict) and tool.get("type") == "function" for tool in value):
+        taken = [(i, tool) for i, tool in taken if not _is_hosted(tool)]
+    size = sum(measured(tool, f"{TOOLS}[{i}]", text) for i, tool in taken)
+    shown = ""
+    if size <= MAX_CHARACTERS:  # not before it is known short
+        shown = json.dumps([tool for _, tool in taken], ensure_ascii=False)
     if not 0 < len(shown) <= MAX_CHARACTERS:
         raise ChatError(f"{TOOLS}: more than {MAX_CHARACTERS} characters as JSON", TOOLS)
     found: dict[str, Tool] = {}
-    for i, entry in enumerate(value):
+    for i, entry in taken:
         tool = _read_tool(entry, f"{TOOLS}[{i}]")
         if tool.name in found:
             param = f"{TOOLS}[{i}].function.name"
             raise ChatError(f"{param}: there are two functions '{tool.name}'", param)
         found[tool.name] = tool
-    return shown, tuple(found.values())
+    kept = {i for i, _ in taken}
+    return shown, tuple(found.values()), tuple(_told(tool) for i, tool in enumerate(value) if i not in kept)
+
+
+def _is_hosted(tool: Any) -> bool:
+    """Whether it says that it is something else than a function."""
+    return isinstance(tool, dict) and isinstance(tool.get("type"), str) and tool["type"] != "function"
+
+
+def _told(tool: dict[str, Any]) -> str:
+    inside = tool.get(tool["type"])
+    name = tool.get("name") or (inside.get("name") if isinstance(inside, dict) else None)
+    return " ".join(shortened(word) for word in (tool["type"], name) if isinstance(word, str))
 
 
 def _read_tool(entry: Any, param: str) -> Tool:
     entry = expect(entry, dict, "an object with 'type' and 'function'", param)
+    if _is_hosted(entry):
+        message = f"no tool runs here, and functions of the client's own alone are called, not '{_told(entry)}'"
+        raise ChatError(message, f"{param}.type", "unsupported_parameter")
     if entry.get("type") != "function":
         raise ChatError(f"{param}.type: the type of a tool is 'function'", f"{param}.type")
     function = expect(entry.get("function"), dict, "an object with 'name' and 'parameters'", f"{param}.function")

@@ -35,6 +35,7 @@ from server.requests.refusal import (
     invalid_request,
 )
 from server.traces import Traces
+from tokenization.chat.errors import shortened
 
 log = logging.getLogger("pixelferry.http")
 
@@ -53,6 +54,9 @@ LONGEST = {
 ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 CLOSE = (b"connection", b"close")
 REQUEST_ID = b"x-request-id"
+LEFT_OUT = b"x-pixelferry-tools-left-out"
+NOT_IN_LISTS = re.compile(r"[^A-Za-z0-9 _.:/-]")
+LONGEST_LIST = 1024  # characters
 LAST: Message = {"type": "http.response.body", "body": b""}
 
 
@@ -182,7 +186,7 @@ class PagesMayRead(CORSMiddleware):
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         super().__init__(
             app, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"],
-            expose_headers=["X-Request-Id", "Request-Id", "Retry-After", *RATE_HEADERS],
+            expose_headers=["X-Request-Id", "Request-Id", "Retry-After", LEFT_OUT.decode(), *RATE_HEADERS],
         )  # fmt: skip
 
     def preflight_response(self, request_headers: Headers) -> Response:
@@ -226,7 +230,8 @@ class AnswerSender:
             self.begun, guard.begun, self.body.answered, context.status = True, True, True, message["status"]
             shown = (context.client_request_id or context.id).encode("ascii")
             ids = [(name, shown) for name in self.id_names]
-            more = [] if self.place is None else self.place.headers
+            more = [] if self.place is None else [*self.place.headers]
+            more += [(LEFT_OUT, header_list(context.left_out))] if context.left_out else []
             headers = [*message.get("headers", ()), *ids, *more, *([CLOSE] if guard.closes_after else [])]
             message["headers"] = headers
             has_body = message["status"] == 200 and context.method not in ("HEAD", "other")
@@ -244,6 +249,12 @@ class AnswerSender:
         if last:
             context.whole = True
             guard.ended()
+
+
+def header_list(words: Sequence[str]) -> bytes:
+    """A client's own words as the value of a header: short, and of characters that stand in one."""
+    found = ", ".join(NOT_IN_LISTS.sub("?", word) for word in words)
+    return shortened(found, LONGEST_LIST).encode("ascii")
 
 
 def read_head(scope: Scope) -> Head:

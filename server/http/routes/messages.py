@@ -29,6 +29,7 @@ from tokenization.text.call_parser import CallPiece
 
 LEAST_BUDGET = 1024  # tokens, as Anthropic has it
 RENAMED = {"stop": "stop_sequences"}
+KEEPING = "clear_thinking_20251015"  # an edit that clears nothing where it keeps all
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 OUR_FIELDS = ((r"\.function\.parameters", ".input_schema"), (r"\.function\b", ""))  # of a tool, and what they are there
 _FORM = "not supported here; other routes take response_format"
@@ -37,7 +38,6 @@ REFUSED = tuple(
     for name, note in (
         ("container", "answers run no code; leave it out"),
         ("mcp_servers", "this server calls no other; give the tools as tools"),
-        ("context_management", "the whole chat is read; leave out old turns"),
         ("thread", "nothing is stored here: send the whole conversation as messages"),
         ("compaction", "not supported; ask for a summary in a message, and leave out old turns"),
         *((name, _FORM) for name in ("output_format", "response_format")),
@@ -79,13 +79,15 @@ class CountedBody(BodyFields):
     """What becomes a prompt, of both routes."""
 
     messages: list[Any]
-    thinking: Thinking | None = Field(
-        None, description="`enabled` and `adaptive` are for models that think aloud. It changes nothing."
+    thinking: Thinking | None = Field(None, description="`enabled` is for models that think aloud. It changes nothing.")
+    context_management: dict[str, Any] | None = Field(
+        None, description=f"Edits that clear nothing: none, or `{KEEPING}` with `keep` of `all`."
     )
 
     @property
     def wants_thoughts(self) -> bool:
-        return self.thinking is not None and self.thinking.type != "disabled"
+        """`adaptive` leaves it to the model, which may think of nothing."""
+        return self.thinking is not None and self.thinking.type == "enabled"
 
 
 class MessagesBody(CountedBody):
@@ -127,6 +129,7 @@ def read_counted(raw: Raw, request_id: str) -> ChatRequest:
 
 def _chat(body: Mapping[str, Any]) -> tuple[Chat, ToolOffer | None]:
     refuse_unsupported(body, REFUSED)
+    _check_context(body.get("context_management"))
     output = body.get("output_config")
     if output is not None and expect(output, dict, "an object", "output_config").get("format") is not None:
         param = "output_config.format"
@@ -140,6 +143,17 @@ def _chat(body: Mapping[str, Any]) -> tuple[Chat, ToolOffer | None]:
         tools = tuple(msgspec.structs.replace(tool, param=_our(tool.param)) for tool in offer.tools)
         offer = msgspec.structs.replace(offer, tools=tools)
     return chat, offer
+
+
+def _check_context(value: Mapping[str, Any] | None) -> None:
+    """Raise ChatError, and Refusal for what would clear something: the whole chat is read."""
+    field = "context_management"
+    edits = None if value is None else value.get("edits")
+    for i, edit in enumerate([] if edits is None else expect(edits, list, "a list", f"{field}.edits")):
+        kind = expect(edit, dict, "an object with a 'type'", f"{field}.edits[{i}]").get("type")
+        if kind != KEEPING or edit.get("keep") not in ("all", {"type": "all"}):
+            message = f"{field}: nothing is cleared here, the whole chat is read; leave out old turns"
+            raise invalid_request(message, f"{field}.edits[{i}]", "unsupported_parameter")
 
 
 def _our(words: str) -> str:
@@ -174,7 +188,10 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tool(tool: Any, param: str) -> dict[str, Any]:
     tool = expect(tool, dict, "an object with 'name' and 'input_schema'", param)
-    if tool.get("type") not in (None, "custom"):
+    kind = tool.get("type")
+    if isinstance(kind, str) and kind not in ("custom", "function"):
+        return {key: tool[key] for key in ("type", "name") if key in tool}  # left out, or refused
+    if kind not in (None, "custom"):
         raise ChatError("this server runs no tool itself: the type of a tool is 'custom'", f"{param}.type")
     for name, neutral in TOOL_FIELDS.items():
         if tool.get(name) is not None and tool[name] not in neutral:

@@ -17,7 +17,7 @@ from server.http.validation import BodyFields, validated
 from server.requests.request import ChatRequest
 from server.requests.sampling import INT32_MAX, MAX_LOGPROBS, SamplingRequest
 from tokenization.chat.dialects import chat_from_openai, with_tools
-from tokenization.chat.errors import ChatError, expect, shortened
+from tokenization.chat.errors import ChatError, expect
 from tokenization.chat.rendering import with_rendering
 from tokenization.chat.tool_offer import MOST_TOOLS
 
@@ -153,10 +153,8 @@ def _tools(value: Any, names: FieldNames) -> Any:
     for i, tool in enumerate(value):
         tool = expect(tool, dict, "an object with 'type' and 'name'", f"tools[{i}]")
         if tool.get("type") != "function":
-            kind = tool.get("type")
-            shown = f", not '{shortened(kind)}'" if isinstance(kind, str) else ""
-            message = f"no tool runs here; a function of the client's own is taken (type 'function'){shown}"
-            raise ChatError(message, f"tools[{i}].type", "unsupported_parameter")
+            found.append({key: tool[key] for key in ("type", "name") if key in tool})  # left out, or refused
+            continue
         names.known[f"tools[{i}].function"] = f"tools[{i}]"
         function = {key: tool[key] for key in TOOL if tool.get(key) is not None}
         found.append({"type": "function", "function": function})
@@ -212,7 +210,8 @@ def _format(text: TextField | None) -> Any:
 
 def _said(found: Mapping[str, Any], body: ResponsesBody) -> dict[str, Any]:
     """What an answer repeats, with OpenAI's values for what was left out."""
-    tools = [{"type": "function", **{key: tool.get(key) for key in TOOL}} for tool in found.get("tools") or ()]
+    given = [tool for tool in found.get("tools") or () if tool["type"] == "function"]
+    tools = [{"type": "function", **{key: tool.get(key) for key in TOOL}} for tool in given]
     text: dict[str, Any] = {"format": {"type": "text"}}
     if body.text is not None:
         text |= {key: value for key, value in body.text if value is not None}

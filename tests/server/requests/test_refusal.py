@@ -8,6 +8,7 @@ from server.requests.refusal import (
     Refusal,
     RefusalKind,
     body_too_large,
+    encoded_body,
     forbidden,
     head_too_large,
     internal,
@@ -64,6 +65,7 @@ def test_a_refusal_is_raised_and_shown_by_its_message() -> None:
 def test_every_kind_has_a_name_to_make_it_by() -> None:
     made = [invalid_request("x"), not_found("x"), body_too_large(1), overloaded("x", "c"), unavailable("x", "c")]
     made += [internal("x"), unauthorized("x"), forbidden("x", "c"), timed_out("x", "c"), head_too_large(1)]
+    made.append(encoded_body("gzip"))
     assert {found.kind for found in made} == set(get_args(RefusalKind))
 
 

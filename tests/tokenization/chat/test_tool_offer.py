@@ -53,6 +53,17 @@ def test_what_may_be_called() -> None:
     assert some.choice == "required" and some.single and [found.name for found in some.tools] == ["weather"]
 
 
+def test_what_nothing_here_can_call_is_left_out_beside_a_function() -> None:
+    """OpenAI's other tool of a chat is `custom`; the place of each function in the list stays its name in errors."""
+    custom = {"type": "custom", "custom": {"name": "patch", "format": {"type": "text"}}}
+    for choice in ("auto", "none", "required", named("weather")):
+        chat, offer = with_tools(CHAT, {"tools": [custom, tool(), {"type": "web_search"}], "tool_choice": choice})
+        assert json.loads(chat.tools) == [tool()] and chat.left_out == ("custom patch", "web_search")
+        assert offer is None or [one.param for one in offer.tools] == ["tools[1].function.parameters"]
+        assert (offer is None) == (choice == "none")
+    assert with_tools(CHAT, {"tools": [tool()]})[0].left_out == ()
+
+
 def test_a_choice_of_none_shows_the_tools_and_calls_none() -> None:
     chat, offer = with_tools(CHAT, {"tools": [tool()], "tool_choice": "none"})
     assert json.loads(chat.tools) == [tool()] and offer is None
@@ -90,7 +101,11 @@ def test_arguments_are_an_object_of_what_is_declared() -> None:
         ({"tools": [tool()] * (MOST_TOOLS + 1)}, "tools"),
         ({"tools": [tool(description="x" * MAX_CHARACTERS)]}, "tools"),
         ({"tools": [tool(description='"' * (MAX_CHARACTERS - 1000))]}, "tools"),
-        ({"tools": [tool(), {"type": "custom", "custom": {"name": "x"}}]}, "tools[1].type"),
+        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type"),
+        ({"tools": [tool(), {"type": 3}]}, "tools[1].type"), ({"tools": [tool(), {}]}, "tools[1].type"),
+        ({"tools": [tool(), {"type": "custom"}, tool()]}, "tools[2].function.name"),
+        ({"tools": [tool(), {"type": "custom", "custom": {"name": "x"}}],
+          "tool_choice": {"type": "custom", "custom": {"name": "x"}}}, "tool_choice"),
         ({"tools": [{"function": {"name": "x"}}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tools": [tool(None)]}, "tools[0].function.name"),

@@ -51,6 +51,21 @@ def ids_of(*headers: tuple[bytes, bytes]) -> tuple[str, str]:
     return found.decode(), body["body"].decode()
 
 
+def test_tools_that_were_left_out_are_named_whatever_they_are_called() -> None:
+    """A client's own words, in a header: no line's end, no byte that stands in none, and no more than a KiB."""
+
+    async def leaves_out(scope: Any, receive: Any, send: Any) -> None:
+        context_of(scope).left_out = ("web_search", "custom a\r\nset-cookie: x, \u00e9", "mcp " + "y" * 60) * 40
+        await echo(scope, receive, send)
+
+    for app, n in ((leaves_out, 1), (echo, 0)):
+        start, _ = exchange(surrounded(app), [b"x"])
+        found = [value for name, value in start["headers"] if name == b"x-pixelferry-tools-left-out"]
+        assert len(found) == n
+        for value in found:
+            assert value.startswith(b"web_search, custom a??set-cookie: x? ?, mcp yyy") and len(value) <= 1100
+
+
 @each_of("mine", [b"7", b"mine-1.a_Z", b"x" * 64])
 def test_a_short_and_harmless_request_id_is_echoed_and_never_used_as_ours(mine: bytes) -> None:
     shown, told = ids_of((b"x-request-id", mine))

@@ -129,10 +129,17 @@ def test_what_would_have_to_be_stored_is_refused_with_the_way_out(fields: dict[s
     ["web_search", "web_search_preview", "file_search", "computer_use_preview", "mcp", "code_interpreter", "custom",
      "image_generation", "local_shell"],
 )  # fmt: skip
-def test_hosted_tools_are_refused(tool: str) -> None:
-    error = error_of(tools=[WEATHER, {"type": tool}])
-    assert (error.param, error.code) == ("tools[1].type", "unsupported_parameter") and f"'{tool}'" in error.message
-    assert error_of(tools=[WEATHER], tool_choice={"type": tool}).param == "tool_choice"
+def test_hosted_tools_are_refused_alone_and_left_out_beside_a_function(tool: str) -> None:
+    error = error_of(tools=[{"type": tool}])
+    assert (error.param, error.code) == ("tools[0].type", "unsupported_parameter") and f"'{tool}'" in error.message
+    given = [{"type": tool}, WEATHER, {"type": tool, "name": "x", "tools": [WEATHER], "format": {"type": "text"}}]
+    both, alone = asked(tools=given), asked(tools=[WEATHER])
+    chats: list[Any] = [one.request.chat for one in (both, alone)]
+    assert chats[0].tools == chats[1].tools and both.said["tools"] == alone.said["tools"]
+    assert chats[0].left_out == (tool, f"{tool} x")
+    assert error_of(tools=[*given, {**WEATHER, "name": "a b"}]).param == "tools[3].name"
+    for choice in ({"type": tool}, {"type": tool, "name": "x"}):
+        assert error_of(tools=given, tool_choice=choice).param == "tool_choice"
     assert error_of(input=[USER, {"type": f"{tool}_call", "id": "x"}]).param == "input[1].type"
 
 

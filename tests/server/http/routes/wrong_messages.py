@@ -61,7 +61,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stop_sequences": [""]}, "stop_sequences"), ({"stop_sequences": ["x"] * 99}, "stop_sequences"),
     ({"stream": 1}, "stream"), ({"metadata": 1}, "metadata"), ({"metadata": {"user_id": 1}}, "metadata.user_id"),
     ({"model": 1}, "model"), ({"thinking": {"type": "often"}}, "thinking.type"), ({"container": "x"}, "container"),
-    ({"mcp_servers": [{}]}, "mcp_servers"), ({"context_management": {}}, "context_management"),
+    ({"mcp_servers": [{}]}, "mcp_servers"), ({"context_management": []}, "context_management"),
+    ({"context_management": {"edits": {}}}, "context_management.edits"),
+    *(
+        ({"context_management": {"edits": [edit]}}, "context_management.edits[0]")
+        for edit in (1, {}, {"type": "clear_tool_uses_20250919"}, {"type": "clear_thinking_20251015"},
+                     {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 2}},
+                     {"type": "compact_20260112"})
+    ),
+    ({"tools": [TOOL, {"type": "web_search_20260318", "name": "web_search"}],
+      "tool_choice": {"type": "tool", "name": "web_search"}}, "tool_choice.name"),
+    ({"tools": [TOOL, {"type": "function", "name": "x"}]}, "tools[1].type"),
     ({"thread": {"type": "create"}}, "thread"), ({"compaction": {"type": "summarize"}}, "compaction"),
     ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "thread"),
     ({"output_format": {"type": "json_schema", "schema": CITY}}, "output_format"),
