@@ -9,7 +9,7 @@ from av.video.frame import VideoFrame
 from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError
-from tokenization.media.frame_order import FrameOrder, depth, frame_order, possible
+from tokenization.media.containers.frame_order import FrameOrder, depth, frame_order, possible
 from tokenization.media.frame_sampling import FPS
 from tokenization.media.video_decoder import UNDECODABLE, PacketIndex, VideoReader, open_video
 

@@ -14,7 +14,7 @@ from tests.samples.remuxed import as_decoded, decoded_frames, decoded_numbers, p
 from tests.samples.videos import B_FRAMES, draw_noisy_number, make_clip, read_numbers
 from tests.tables import each_of
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_order import frame_order
+from tokenization.media.containers.frame_order import frame_order
 from tokenization.media.source import Source
 from tokenization.media.video_decoder import open_video
 from tokenization.media.video_frames import plan_video, read_frames, read_video
