@@ -142,6 +142,12 @@ build/schemas: $(STAMP) Makefile
 	tar -xzf $@/jsonschema-4.26.0.tar.gz -C $@
 	@touch $@
 
+# Pictures, films and sounds that others made, and what reads sounds for comparison.
+build/real_files: $(STAMP) tests/published/real_files.py
+	$(BIN)/python -m tests.published.real_files $@
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --upgrade --target $@/judge soundfile==0.14.0 cffi==2.1.1
+	@touch $@
+
 # Playwright and axe-core, apart from .venv; the browser is the machine's, by .ci/system-packages where it has none.
 build/pages: $(STAMP) Makefile
 	$(BIN)/python -m pip install --quiet --no-compile --upgrade --target $@ playwright==1.56.0 greenlet==3.2.4 pyee==13.0.0
@@ -182,7 +188,7 @@ environments: $(NPU_PAIRS:%=build/npu/%/.made) $(CLIENTS:%=build/clients/%/.made
 test-ray: build/ray/.made
 	$(BIN)/python -m tests.deploy.ray.run $(ARGS)
 
-long: $(STAMP) build/reference build/schemas build/ray/.made
+long: $(STAMP) build/reference build/schemas build/real_files build/ray/.made
 	$(BIN)/python -m pytest -m "long and not ray" --timeout 3600 -o faulthandler_timeout=0 $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m tests.deploy.ray.run -m "ray and long" -o faulthandler_timeout=0)
 
