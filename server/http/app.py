@@ -147,7 +147,8 @@ class RequestReader:
             raise error
         if context.count is not None:
             context.count()
-        require_plain(http.headers.getlist("content-encoding"))
+        if codings := http.headers.getlist("content-encoding"):
+            require_plain(codings)
         if forms_of is None:
             require_json(http.headers.get("content-type"))
         else:
@@ -169,15 +170,14 @@ class RequestReader:
         log.debug("request %s: %s, x-request-id %s", context.id, http.url.path, context.client_request_id or "none")
         return request, context
 
-    def known(self, read: ChatRequest, context: RequestContext) -> ChatRequest:
-        """For the model that is served, and within its HTTP request. Raises ChatError."""
-        request = self.within(read, context)
-        return request if read.tools is None else with_calls(request, self.service.card)
+    def known(self, read: ChatRequest, context: RequestContext, *, answers: bool = True) -> ChatRequest:
+        """For the model that is served, and within its HTTP request, whose answer tells what of it was left out.
 
-    def within(self, read: ChatRequest, context: RequestContext) -> ChatRequest:
-        """Within its HTTP request, whose answer tells what of it was left out."""
+        answers: it asks for an answer, which may call tools. Raises ChatError.
+        """
         context.left_out = read.chat.left_out if isinstance(read.chat, Chat) else ()
-        return replace(read, context=context)
+        request = replace(read, context=context)
+        return with_calls(request, self.service.card) if answers and read.tools is not None else request
 
     def require_model(self, name: str | None) -> None:
         """Raise Refusal (404) for a model that is not served here; an empty name, as none, means the one that is.
@@ -238,7 +238,7 @@ def add_message_routes(app: Starlette, requests: RequestReader) -> None:
 
     async def count(http: Request) -> Response:
         read, context = await requests.read(http, read_counted)
-        return JsonAnswer(partial(counted, requests.within(read, context)))
+        return JsonAnswer(partial(counted, requests.known(read, context, answers=False)))
 
     async def counted(request: ChatRequest) -> list[bytes]:
         return [encoded({"input_tokens": len((await service.count(request)).input_ids)})]
@@ -275,7 +275,7 @@ def add_text_routes(app: Starlette, requests: RequestReader) -> None:
 
     async def tokenize(http: Request) -> Response:
         asked, context = await requests.read(http, read_tokenize)
-        return JsonAnswer(partial(count, requests.within(asked.request, context), asked.spelled))
+        return JsonAnswer(partial(count, requests.known(asked.request, context, answers=False), asked.spelled))
 
     async def count(request: ChatRequest, spelled: bool) -> list[bytes]:
         tokenizer = card.tokenizer if spelled else None

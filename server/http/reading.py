@@ -214,9 +214,9 @@ def require_plain(codings: Iterable[str]) -> None:
 
     codings: each field `Content-Encoding` of the head.
     """
-    for coding in (one.strip() for field in codings for one in field.split(",")):
-        if coding.lower() not in ("", "identity"):
-            raise encoded_body(coding)
+    for coding in ",".join(codings).split(","):
+        if coding.strip().lower() not in ("", "identity"):
+            raise encoded_body(coding.strip())
 
 
 def require_json(content_type: str | None) -> None:

@@ -170,21 +170,17 @@ def _forms(chat: Chat, *, reads_strings: bool) -> Iterator[Form]:
     reads_strings: a user's message may be one. Some templates read the first text of a message alone, or take a system
     message as a string where a user's must be a list. Some show arguments of a call only where they are an object.
     """
-    for wraps in (False, True):
-        yield from ((*form, wraps) for form in _contents(chat, reads_strings=reads_strings))
-        if all(call.is_object for turn in chat.turns for call in turn.tool_calls):
-            return
-
-
-def _contents(chat: Chat, *, reads_strings: bool) -> Iterator[tuple[Sequence[Turn], Collection[str]]]:
     others = ("system", "assistant", "tool")
     strings = ("user", *others) if reads_strings else ()
-    yield chat.turns, strings
-    joined = tuple(msgspec.structs.replace(turn, parts=_joined(turn.parts)) for turn in chat.turns)
-    if joined != chat.turns:
-        yield joined, strings
-    if any(turn.plain and turn.role != "user" for turn in joined):
-        yield joined, others
+    for wraps in (False, True):
+        yield chat.turns, strings, wraps
+        joined = tuple(msgspec.structs.replace(turn, parts=_joined(turn.parts)) for turn in chat.turns)
+        if joined != chat.turns:
+            yield joined, strings, wraps
+        if any(turn.plain and turn.role != "user" for turn in joined):
+            yield joined, others, wraps
+        if all(call.is_object for turn in chat.turns for call in turn.tool_calls):
+            return
 
 
 def _joined(parts: tuple[Text | Media | Boxes, ...]) -> tuple[Text | Media | Boxes, ...]:

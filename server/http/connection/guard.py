@@ -39,10 +39,13 @@ class WholeLines(ReceiveBuffer):
         lines: list[bytearray] | None = super().maybe_extract_lines()
         if lines is None:
             return None
-        if had - len(self) != sum(len(line) + 2 for line in lines) + 2:  # with the blank one; a bare LF is one byte
+        left = had - len(self) - 2  # the blank one
+        for line in lines:
+            left -= len(line) + 2
+            if line.startswith((b" ", b"\t")):
+                raise h11.RemoteProtocolError("a line of the head goes on in the next one")
+        if left:  # a bare LF is one byte
             raise h11.RemoteProtocolError("a line of the head ends without CR")
-        if any(line.startswith((b" ", b"\t")) for line in lines):
-            raise h11.RemoteProtocolError("a line of the head goes on in the next one")
         return lines
 
     def maybe_extract_next_line(self) -> bytearray | None:
