@@ -18,7 +18,7 @@ LIMIT_SECONDS = 120  # of three children with 5 s of processor time each, on a m
 SERVER_BYTES = 256 << 20
 PROVEN = "{% for m in messages %}{% for p in m.content %}{% if p.type == 'image' %}<|image_pad|>{% elif p.type == 'video' %}<|video_pad|>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}"  # noqa: E501
 BOOM = "{% if messages | length == 2 %}" + LOOP + "{% endif %}"
-GROWS = "{% if messages | length > 2 %}{{ 'a' * 10 ** 10 }}{% endif %}"
+GROWS = "{% if messages | length > 4 %}{{ 'a' * 10 ** 10 }}{% endif %}"
 
 
 def with_template(model: Path, path: Path, template: str) -> Path:
@@ -58,7 +58,7 @@ def test_row_12_a_template_that_cannot_be_served_ends_the_start_in_one_sentence(
 def test_row_12_a_template_that_turns_on_a_request_costs_that_request_alone(
     start: Start, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """It passes its proof, and then loops for chats of two messages and grows for those of three."""
+    """It passes its proof, and then loops for chats of two messages and grows for those of five."""
     model = with_template(tiny_model, tmp_path / "tiny", PROVEN + BOOM + GROWS)
     say = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
     answer = {"role": "assistant", "content": [{"type": "text", "text": "Yes"}]}
@@ -69,7 +69,7 @@ def test_row_12_a_template_that_turns_on_a_request_costs_that_request_alone(
         assert loops.status_code == 400 and loops.json()["error"]["code"] == "took_too_long", loops.text
         grows = server.http.post(
             "/v1/chat/completions",
-            json={"model": "tiny", "max_tokens": 4, "messages": [*say, answer, *say]},
+            json={"model": "tiny", "max_tokens": 4, "messages": [*say, answer, *say, answer, *say]},
             timeout=60,
         )
         assert grows.status_code == 400 and grows.json()["error"]["code"] == "worker_memory", grows.text
