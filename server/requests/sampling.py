@@ -281,13 +281,14 @@ def model_length(config: ConfigSection, asked: int | None) -> int:
     Raises CheckpointError when `asked` is more than the model was made for.
     """
     text = text_config(config)
-    own = text.count("max_position_embeddings", LONGEST_BY_DEFAULT)
+    own, key = text.count("max_position_embeddings", LONGEST_BY_DEFAULT), "max_position_embeddings"
     rope = text.child("rope_scaling").merged(text.child("rope_parameters"))
     if rope.read(str, "rope_type" if "rope_type" in rope else "type", "default") == "yarn":
         # The READMEs that describe it leave max_position_embeddings as it is.
-        own = max(own, int(rope.positive("factor") * rope.count("original_max_position_embeddings", own)))
+        scaled = int(rope.positive("factor") * rope.count("original_max_position_embeddings", own))
+        own, key = max((own, key), (scaled, "rope_scaling"))
     if asked is None:
         return min(own, LONGEST_BY_DEFAULT)
     if asked > own:
-        raise CheckpointError(f"--max-model-len {asked} is more than config.json's max_position_embeddings, {own}")
+        raise CheckpointError(f"--max-model-len {asked} is more than config.json's {key}, {own}")
     return asked

@@ -1,6 +1,6 @@
 """A JSON schema as the compiler takes it: with OpenAI's strict form, exclusive choices, and no hints without a rule."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -94,12 +94,8 @@ def _n_parts(schema: dict[str, Any]) -> int:
 
 def _too_large_multiples(root: Any, schemas: list[tuple[dict[str, Any], Path]]) -> Unsupported | None:
     """The first schema by which a value is a multiple of two numbers that the compiler cannot multiply."""
-    given = {Fraction(one["multipleOf"]) for one, _ in schemas if "multipleOf" in one}
-    if (
-        len(given) < 2
-        or _product(*sorted(given)[-2:]) <= MAX_MULTIPLE
-        and _product(min(given), max(given)) <= MAX_MULTIPLE
-    ):
+    given = sorted({Fraction(one["multipleOf"]) for one, _ in schemas if "multipleOf" in one})
+    if len(given) < 2 or int(given[-1] * _unit(given)) * int(given[-2] * _unit(given)) <= MAX_MULTIPLE:
         return None
     for one, path in schemas:
         parts = [{Fraction(one["multipleOf"])} if "multipleOf" in one else set[Fraction]()]
@@ -116,10 +112,13 @@ def _too_large_multiples(root: Any, schemas: list[tuple[dict[str, Any], Path]]) 
 
 def _product(a: Fraction, b: Fraction) -> int:
     """Of both, in the smallest decimal unit that both are whole in."""
-    unit = 1
-    while (a * unit).denominator > 1 or (b * unit).denominator > 1:
-        unit *= 10
+    unit = _unit((a, b))
     return int(a * unit) * int(b * unit)
+
+
+def _unit(numbers: Iterable[Fraction]) -> int:
+    """A power of ten by which each of these becomes whole: they are halves of halves."""
+    return int(10 ** max((one.denominator - 1).bit_length() for one in numbers))
 
 
 def _multiples(root: Any, schema: Any) -> set[Fraction]:

@@ -19,6 +19,7 @@ from model.engine.plan import RequestError
 from model.engine.sampling import fork_server
 from model.engine.sampling import forms as module
 from model.engine.sampling.answer_form import AnswerForm
+from model.engine.sampling.form_messages import FormReply
 from model.engine.sampling.forms import Forms
 from model.engine.sampling.waited_for import WaitedFor
 from model.registry import family_of
@@ -353,6 +354,24 @@ def test_no_step_waits_on_for_a_client_that_steps_have_waited_for(
         until(lambda: other.filled, forms)
     assert waited[0] and not any(waited[3:])
     late.end()
+
+
+def test_a_form_whose_masks_are_cheap_and_expensive_in_turn_stays_slow(
+    opened: Callable[..., Forms], tokenizer: Tokenizer
+) -> None:
+    """What its process says of them is planted: 10 ms, then some that take none."""
+    forms, a = opened(step_seconds=0.05), tokenizer.encode("a")[0]
+    form = begun(forms)
+    until(lambda: form.filled, forms)
+    os.kill(children(server_of(forms))[0], signal.SIGSTOP)
+    process, slow = form.process, []
+    assert process is not None
+    for seconds in (0.01, 0.0, 0.0, 0.0, 0.0):
+        form.add(a)
+        forms.dispatch()
+        forms._take(process, FormReply(process.n_asked, 0, [(form.slot, seconds)], [], []))
+        slow.append(form.is_slow)
+    assert slow == [True, True, True, False, False]
 
 
 def test_what_was_waited_for_is_paid_off_by_time() -> None:

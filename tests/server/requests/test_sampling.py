@@ -101,3 +101,9 @@ def test_the_models_length(tmp_path: Path) -> None:
     assert length(100000, max_position_embeddings=128000) == 100000
     with pytest.raises(CheckpointError, match="--max-model-len 101"):
         length(101, max_position_embeddings=100)
+    yarn = {"type": "yarn", "factor": 4, "original_max_position_embeddings": 32768}
+    assert length(131072, max_position_embeddings=128000, rope_scaling=yarn) == 131072, "as Qwen2.5-VL's README has it"
+    with pytest.raises(CheckpointError, match="--max-model-len 131073 is more than config.json's rope_scaling, 131072"):
+        length(131073, max_position_embeddings=128000, rope_scaling=yarn)
+    with pytest.raises(CheckpointError, match="--max-model-len 131072"):
+        length(131072, max_position_embeddings=128000, rope_scaling={**yarn, "type": "dynamic"})

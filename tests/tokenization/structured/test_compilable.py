@@ -146,6 +146,21 @@ def test_as_many_choices_as_anybody_needs_are_taken(schema: Any) -> None:
     assert make_compilable(schema) is None
 
 
+def test_multiples_that_the_compiler_cannot_multiply_are_refused_together() -> None:
+    """It does so in 32 bits: 65,536 was taken for a multiple of 65,537, too. Apart from each other they are held."""
+    first, second = {"multipleOf": 65536}, {"multipleOf": 65537}
+    for joined in (
+        {"allOf": [first, second]},
+        {**first, "anyOf": [{"type": "string"}, second]},
+        {**first, "$ref": "#/$defs/b", "$defs": {"b": {"allOf": [second]}}},
+        {"multipleOf": 0.5, "allOf": [{"multipleOf": 1 << 29}]},
+    ):
+        found = make_compilable(copied(joined))
+        assert found is not None and found.pointer == "/multipleOf", joined
+    for apart in ({"anyOf": [first, second]}, {"properties": {"a": first, "b": second}}, {"allOf": [first, first]}):
+        assert make_compilable(copied(apart)) is None, apart
+
+
 def test_the_innermost_schema_that_fails_is_found() -> None:
     """By a compiler that takes no `bad` anywhere; definitions are at hand, whose own fault is theirs."""
     schema = {
