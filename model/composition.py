@@ -26,8 +26,7 @@ def compose(
 ) -> MultimodalLM:  # fmt: skip
     """Take what is left, under "model." and "lm_head.".
 
-    Raises CheckpointError for
-    a placeholder without an embedding, and for tensors that are missing or left over.
+    Raises CheckpointError for a placeholder without an embedding, and for tensors that are missing or left over.
     """
     for placeholder in media.tokens.placeholders.values():
         if placeholder >= vocab:

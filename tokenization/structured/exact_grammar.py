@@ -109,7 +109,7 @@ class ExactGrammar:
         own = says - {"type"}
         named = schema.get("type", sorted(TYPES - {"integer"}))
         types = {named} if isinstance(named, str) else {*named}
-        others, written = types, False
+        others = set(types)
         if own and own <= {"const", "enum"} and len(own) == 1:
             if values := self._values(schema, types):
                 yield self._terminal(" | ".join(values))  # as rules, more than 2,000 are too many for a step
@@ -128,14 +128,13 @@ class ExactGrammar:
             if "number" in types:
                 raise Unwritable
             yield self._whole(schema)
-            others, written = others - {"integer"}, True
+            others -= {"integer"}
         if own & _OBJECT and "object" in types:
             yield self._object(schema)
-            others, written = others - {"object"}, True
+            others -= {"object"}
         if own & _ARRAY and "array" in types:
             yield self._array(schema)
-            others, written = others - {"array"}, True
-        assert written or others
+            others -= {"array"}
         if others:
             yield json_form({"type": sorted(others)})
 

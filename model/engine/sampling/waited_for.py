@@ -9,7 +9,7 @@ SHARE = 0.1  # of all time may be waited for masks, by those together that are w
 
 
 class WaitedFor(Generic[C]):
-    """What each client has been waited for: beyond a step's time nobody waits for it until that is paid off."""
+    """What each client has been waited for: beyond a step's time no step waits for it until that is paid off."""
 
     def __init__(self, most_seconds: float) -> None:
         """most_seconds: that one client may be waited for at once."""
