@@ -10,7 +10,8 @@ import msgspec
 SLACK = 1.25  # how much more than its share of all requests in flight the replica of a digest may have
 FEW = 4  # that it may have beyond its share at least: so few more in a batch take hardly longer, a cold cache does
 KEYS = (b"authorization", b"x-api-key")
-USERS = ("user", None)  # roles of a turn that asks; OpenAI's Responses leave it out
+# Keys of a part, in the words of /chat, OpenAI and Anthropic, below which its medium is found.
+POINTERS = ("image", "video", "audio", "image_url", "video_url", "audio_url", "input_audio", "source", "url", "data")
 
 
 class Beginning(msgspec.Struct):
@@ -29,18 +30,20 @@ class Beginning(msgspec.Struct):
 def digest_of(headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
     """Of the first user turn: its media, where it has any, else system text and that turn. b"" for what has no turn.
 
-    A conversation keeps it from turn to turn, and questions about one picture share it. What keeps caches apart, the
-    API key and the body's `cache_salt`, keeps digests apart. Takes 1 ms for 1 MiB of body.
+    A conversation keeps it from turn to turn, and questions about one picture share it, in whichever dialect they
+    come. What keeps caches apart, the API key and the body's `cache_salt`, keeps digests apart. Takes 1 ms for 1 MiB
+    of body.
     """
     try:
         read = msgspec.json.decode(body, type=Beginning)
         turn, system = _first_turn(read)
+        parts = turn if isinstance(turn, list) else []
+        media = [_pointed_at(part) for part in parts if isinstance(part, dict) and "text" not in part]
     except (msgspec.DecodeError, RecursionError):
         return b""  # the replica says what is wrong with it
     if turn is None:
         return b""
-    media = [part for part in turn if isinstance(part, dict) and "text" not in part] if isinstance(turn, list) else []
-    salts = [value for name, value in headers if name in KEYS]
+    salts = [value.rpartition(b" ")[2] for name, value in headers if name in KEYS]
     opening: Any = media or [system, turn]
     return hashlib.sha256(msgspec.json.encode([salts, read.cache_salt, opening])).digest()
 
@@ -64,6 +67,22 @@ def _first_turn(read: Beginning) -> tuple[Any, Any]:
         return (turns[0].get("content") if turns else None), read.instructions
     first = next((field for field in (read.inputs, read.input, read.prompt) if field is not None), None)
     return first, read.system or read.instructions
+
+
+def _pointed_at(value: Any) -> Any:
+    """A medium's path or URL, or the base64 in it: the same in a part of each dialect. Options of a part do not count.
+
+    Of a part that is none of theirs, itself.
+    """
+    if isinstance(value, str):
+        return value.partition(",")[2] if value[:5].lower() == "data:" else value
+    if isinstance(value, list):
+        return [_pointed_at(one) for one in value]
+    if isinstance(value, dict):
+        for key in POINTERS:
+            if value.get(key) is not None:
+                return _pointed_at(value[key])
+    return value
 
 
 def order(digest: bytes, replicas: Sequence[str]) -> list[str]:

@@ -60,7 +60,7 @@ class HandledReplicas:
             with anyio.fail_after(LOOK_SECONDS):
                 # Not `results_async`: it has one limit for all, and loses what the others said where one hangs.
                 asked = await self._handle.broadcast("look", request)._fetch_replica_results_async()
-        except (RayServeException, TimeoutError):
+        except (*FAILURES, TimeoutError):
             return []
         answers = [asyncio.ensure_future(one.get_async()) for one in asked]
         try:

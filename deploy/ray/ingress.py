@@ -25,6 +25,7 @@ from server.requests.refusal import Refusal
 
 FIRST_SECONDS = 60.0  # for any replica to take a request, as a server waits for its own children
 SECOND_SECONDS = 10.0  # for another one, once one has failed
+READY_SECONDS = 3.0  # for one replica to say that it is ready, where asking all came to nothing
 LARGE = 1 << 18  # bytes of a body that are looked through beside the event loop
 LIVE = ("/health", "/healthz", "/health/live")
 READY = ("/ping", "/health/ready")
@@ -90,13 +91,30 @@ class Ingress:
         return {"/metrics": self._metrics_page, "/status/errors": self._last_errors}.get(scope["path"])
 
     async def _ready(self, scope: Scope) -> Response:
-        """200 while one replica is ready, with what that one says. It is no request, and counts as no refusal."""
+        """200 while one replica is ready, with what that one says. It is no request, and counts as no refusal.
+
+        A replica that dies can keep Serve from asking all of them; requests then still find the others, and so does
+        this one.
+        """
         asked = ForwardedRequest(method=b"GET", target=b"/health/ready", headers=[(b"host", b"localhost")])
-        answers = sorted(await self._replicas.ask_all(asked), key=lambda answer: answer[1].status)
+        answers = [(head, body) for _, head, body in await self._replicas.ask_all(asked)]
+        if not answers:
+            answers = await self._any_answer(asked)
         if not answers:
             return error_response(no_replica(), context_of(scope).id)
-        _, head, body = answers[0]
+        head, body = min(answers, key=lambda answer: answer[0].status)
         return Response(body, head.status, media_type="application/json")
+
+    async def _any_answer(self, request: ForwardedRequest) -> list[tuple[Head, bytes]]:
+        """A short answer of the replica that a request would get; [] where none answers soon."""
+        try:
+            with anyio.fail_after(READY_SECONDS):
+                async with aclosing(self._replicas.forward(request)) as pieces:
+                    whole = [piece async for piece in pieces]
+        except (ReplicaFailed, TimeoutError):
+            return []
+        body = b"".join(piece for piece in whole if isinstance(piece, bytes))
+        return [(piece, body) for piece in whole if isinstance(piece, Head)]
 
     async def _page(self, scope: Scope) -> Response:
         return self._pages[scope["path"]]

@@ -95,6 +95,31 @@ class Asking:
         self._pool.shutdown()
 
 
+class Looking:
+    """A monitor that looks five times a second whether the service is ready, as a balancer in front of it does."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self.bodies: list[tuple[int, str]] = []
+        self._looking = self._pool.submit(self._look_on)
+
+    def _look_on(self) -> None:
+        with httpx.Client(base_url=URL, timeout=60) as http:
+            while not self._stop.wait(0.2):
+                answer = http.get("/health/ready")
+                self.bodies.append((answer.status_code, answer.text[:200]))
+
+    def __enter__(self) -> "Looking":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Raises what the monitor met."""
+        self._stop.set()
+        self._looking.result(90)
+        self._pool.shutdown()
+
+
 def texts_of(replica: str, replicas: Iterable[str]) -> Iterator[str]:
     """Texts that belong to a replica by their content."""
     for n in itertools.count():

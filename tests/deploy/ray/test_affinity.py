@@ -48,6 +48,70 @@ def test_questions_about_one_picture_share_a_digest(with_question: Any) -> None:
     assert digest_of((), other) != digest(with_question("how many?"))
 
 
+def native(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"inputs": [*parts, {"text": "how many?"}]}
+
+
+def openai(*parts: dict[str, Any]) -> dict[str, Any]:
+    return said([*parts, {"type": "text", "text": "which?"}])
+
+
+def responses(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"input": [{"role": "user", "content": [*parts, {"type": "input_text", "text": "where?"}]}]}
+
+
+def base64(data: str) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+URL = "https://example.com/a.png"
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [
+            native({"image": "data:image/png;base64,AAAA"}),
+            native({"image": "DATA:image/jpeg;base64,AAAA", "max_pixels": 1000}),
+            openai(PICTURE),
+            openai({"type": "image_url", "image_url": "data:image/png;base64,AAAA"}),
+            openai({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}),
+            responses({"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"}),
+            said([base64("AAAA"), {"type": "text", "text": "who?"}], system="be brief"),
+        ],
+        [
+            native({"image": URL}),
+            openai({"type": "image_url", "image_url": {"url": URL}}),
+            responses({"type": "input_image", "image_url": URL}),
+            said([{"type": "image", "source": {"type": "url", "url": URL}}], system="be brief"),
+        ],
+        [
+            native({"audio": "data:audio/wav;base64,UklG"}),
+            openai({"type": "input_audio", "input_audio": {"data": "UklG", "format": "wav"}}),
+            openai({"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,UklG"}}),
+        ],
+        [
+            native({"video": ["a.png", "b.png"], "fps": 2}),
+            openai({"type": "video_url", "video_url": {"url": ["a.png", "b.png"]}}),
+        ],
+        [native({"image": "a"}, {"image": "b"}), openai(*({"type": "image_url", "image_url": at} for at in "ab"))],
+    ],
+    ids=["picture", "address", "sound", "frames", "two"],
+)
+def test_a_medium_has_one_digest_in_every_dialect(bodies: list[Any]) -> None:
+    """Or each dialect has it encoded at another replica."""
+    assert len({digest(body) for body in bodies}) == 1
+    assert (
+        len({digest(bodies[0]), digest(native({"image": "other"})), digest(native({"image": "b"}, {"image": "a"}))})
+        == 3
+    )
+
+
+def test_one_key_has_one_digest_by_either_header() -> None:
+    body = said("hello")
+    assert digest(body, (b"authorization", b"Bearer a")) == digest(body, (b"x-api-key", b"a"))
+
+
 def test_without_a_picture_the_system_text_counts() -> None:
     system = {"role": "system", "content": "be brief"}
     body = said("hello")
@@ -58,14 +122,25 @@ def test_without_a_picture_the_system_text_counts() -> None:
 
 def test_what_keeps_caches_apart_keeps_digests_apart() -> None:
     body = said("hello")
-    keys = [(b"authorization", b"Bearer a"), (b"authorization", b"Bearer b"), (b"x-api-key", b"a")]
+    keys = [(b"authorization", b"Bearer a"), (b"authorization", b"Bearer b"), (b"x-api-key", b"c")]
     assert len({digest(body, key) for key in keys} | {digest(body), digest({**body, "cache_salt": "s"})}) == 5
     assert digest(body, (b"user-agent", b"x")) == digest(body)
 
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b"1", b'{"messages": 3}', b'{"messages": [3]}', b'{"messages": []}', b"\xff", b"[" * 9999],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"1",
+        b'{"messages": 3}',
+        b'{"messages": [3]}',
+        b'{"messages": []}',
+        b"\xff",
+        b"[" * 9999,
+        b'{"input": [{"url": ' * 400,
+    ],
 )
 def test_what_is_no_chat_has_none(body: bytes) -> None:
     assert digest_of((), body) == b""

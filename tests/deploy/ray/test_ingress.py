@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -197,12 +198,22 @@ def test_the_ingress_checks_the_host(host: bytes, allowed: Any, status: int) -> 
 
 @pytest.mark.parametrize(("statuses", "status"), [((503, 200), 200), ((503, 503), 503), ((), 503)])
 def test_it_is_ready_while_one_replica_is(statuses: tuple[int, ...], status: int) -> None:
-    replicas = FakeReplicas()
+    replicas = FakeReplicas(("", []), ("", []))
     replicas.pages = [(f"r{one}", Head(one, JSON), b'{"error":{"code":"x"}}') for one in statuses]
     for path in ("/health/ready", "/ping"):
         assert run(replicas, exchange=Exchange(path, "GET")).status == status
     for path in ("/health", "/healthz", "/health/live"):
         assert run(FakeReplicas(), exchange=Exchange(path, "GET")).body == b'{"status":"live"}'
+
+
+@pytest.mark.parametrize(("steps", "status"), [((200,), 200), ((503,), 503), ((ReplicaFailed("died"),), 503)])
+def test_where_all_cannot_be_asked_one_that_answers_is_enough(steps: Sequence[Any], status: int) -> None:
+    """As Serve itself says nothing of any while a node dies."""
+    script = [Head(step, JSON) if isinstance(step, int) else step for step in steps]
+    replicas = FakeReplicas(("r1", [*script, b'{"status":', b'"x"}']))
+    exchange = run(replicas, exchange=Exchange("/health/ready", "GET"))
+    assert exchange.status == status and (exchange.body == b'{"status":"x"}') == isinstance(steps[0], int)
+    assert replicas.closed == 1 and [asked.target for asked in replicas.asked] == [b"/health/ready"] * 2
 
 
 OWN = ("/metrics", "/status/errors")

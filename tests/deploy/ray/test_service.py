@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.ray.asking import Asking, answered, begun, chat, events, texts_of
+from tests.deploy.ray.asking import Asking, Looking, answered, begun, chat, events, texts_of
 from tests.deploy.ray.cluster import HEAD, URL, Cluster
 from tests.e2e.running import REPO, children_of, command_line, is_gone, until
 
@@ -174,6 +174,7 @@ def killed(cluster: Cluster, name: str, victim: int, process: int) -> None:
         until(f"streams of {name} are where they belong", placed, 60)
         asking = stack.enter_context(Asking([asked, asked], pause=0.1))
         until("some are answered", lambda: asking.all_have(2), 120)
+        looking = stack.enter_context(Looking())
         os.kill(process, signal.SIGKILL)
         died = time.monotonic()
         until("its server is gone", lambda: all(map(is_gone, [victim, *children])), 150)
@@ -186,4 +187,5 @@ def killed(cluster: Cluster, name: str, victim: int, process: int) -> None:
     assert {one for answers in asking.answers for one in answers} == {expected}
     told = [last["error"]["code"] if "error" in last else last["choices"][0]["finish_reason"] for last in lasts]
     assert told == ["replica_died", "length"] * 2, lasts
+    assert [look for look in looking.bodies if look[0] != 200] == [], f"of {len(looking.bodies)} looks"
     print(f"{sum(map(len, asking.answers))} answers, the slowest after {asking.slowest:.1f} s")
