@@ -15,6 +15,7 @@ from tests.samples.videos import B_FRAMES, draw_noisy_number, make_clip, read_nu
 from tests.tables import each_of
 from tokenization.chat.options import MediaOptions
 from tokenization.media.containers.frame_order import frame_order
+from tokenization.media.containers.h264_order import PictureOrder
 from tokenization.media.source import Source
 from tokenization.media.video_decoder import open_video
 from tokenization.media.video_frames import plan_video, read_frames, read_video
@@ -253,3 +254,19 @@ def test_parameter_sets_without_end_are_not_read() -> None:
     sets = [b"\0\0\1\x67" + number.to_bytes(3, "big") + b"\x9f" * 1000 for number in range(3000)]
     order = frame_order("h264", head, sets, list(range(3000)), timed=True)
     assert order.timed and order.in_order
+
+
+def test_units_without_a_byte_are_passed_over() -> None:
+    """Behind lengths, as in MP4: where such a unit is asked for its type, the next one's length answers."""
+    (packet,) = annex_b([Coded(number=1, count=4, key=True)], reorders=0)
+    units = [unit for unit in packet.split(b"\0\0\0\1") if unit]
+    record = b"\1\x42\0\x0a\xff\xe0\0"  # no parameter sets, lengths of four bytes
+    plain, empty = b"", b""
+    for unit in units:
+        plain += len(unit).to_bytes(4, "big") + unit
+        empty += bytes(4) + len(unit).to_bytes(4, "big") + unit
+    place = PictureOrder(record).place(plain)
+    assert place is not None and (place.period, place.order) == (1, 4)
+    assert PictureOrder(record).place(empty) == place
+    for kind in (7, 8):  # the type of the next unit's length: that of a parameter set
+        assert PictureOrder(record).place(bytes(4) + bytes([kind, 0, 0, 0])) is None

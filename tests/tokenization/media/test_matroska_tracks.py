@@ -129,6 +129,19 @@ def test_the_header_of_a_flac_in_a_track_is_looked_into() -> None:
         check_tracks(memoryview(matroska(element("63a2", comments))), go_on)
 
 
+def test_no_byte_is_looked_through_for_comments_twice() -> None:
+    """Lists in the header of a codec, each with one that is as long as the rest of the file."""
+    texts, head = b"\0\0=" * 7000, bytes.fromhex("1654ae6b") + UNKNOWN
+    check_tracks(memoryview(matroska(*[element("63a2", texts[:3000])] * 7)), go_on)
+    rest = texts
+    for _ in range(200):
+        rest = head + element("63a2", rest)
+    begun = time.process_time()
+    with pytest.raises(ChatError, match="more elements"):
+        check_tracks(memoryview(element("1a45dfa3", b"") + rest), go_on)
+    assert time.process_time() - begun < CPU_SECONDS / 5
+
+
 def test_no_list_is_deep() -> None:
     deep = b""
     for _ in range(2000):

@@ -1,5 +1,6 @@
 """Honest MP4s of every muxer pass, however long; tables that claim more than their bytes are refused unread."""
 
+import contextlib
 import io
 import multiprocessing
 import random
@@ -162,9 +163,19 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "a table that is not there": lambda: with_table(make_clip(4), b"stco", struct.pack(">II", 0, 1 << 28)),
     "sizes that are not there": lambda: with_table(make_clip(4), b"stsz", struct.pack(">III", 0, 0, 1 << 28)),
     "in the description of a codec": lambda: make_clip(4).replace(b"avcC", b"stsz"),
+    "runs of chunks that break off": lambda: with_table(make_clip(4), b"stsc", struct.pack(">III", 0, 1, 0)),
+    "groups that break off": lambda: make_clip(4) + box(b"moov", box(b"sbgp", struct.pack(">I4sII", 0, b"sync", 1, 1))),
     "boxes": lambda: make_clip(4) + box(b"moov", box(b"udta", b"") * 100_000),
     "tracks and fragments": lambda: make_clip(4) + box(b"moof", b"") * 3000 + box(b"moov", box(b"trak", b"") * 900),
 }
+
+
+@each_of("short", [b"", b"\0", bytes(4) + b"sync", b"\1" + bytes(3) + b"sync" + bytes(4)])
+def test_boxes_without_what_they_should_hold_are_read_or_refused(short: bytes) -> None:
+    kinds = (*TABLES, b"senc", b"saiz", b"sidx", b"iinf", b"tkhd", b"tfhd", b"chap", b"hdlr", b"meta", b"iref", b"cmov")
+    for kind in kinds:
+        with contextlib.suppress(ChatError):
+            checked(make_clip(1) + box(b"moov", box(b"trak", box(kind, short))))
 
 
 @each_of("what", HOSTILE)

@@ -63,6 +63,8 @@ class PictureOrder:
             if length_bytes:
                 size = int.from_bytes(data[at : at + length_bytes], "big")
                 at += length_bytes
+                if not size:
+                    continue  # it has not even a header
             if at < 3 and not length_bytes or at >= len(data):
                 break
             kind = data[at] & 31

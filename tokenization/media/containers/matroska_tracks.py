@@ -39,6 +39,7 @@ class _ElementWalk:
         self._check = check
         self._left = _MOST_ELEMENTS
         self._tracks = 0
+        self._private = 0  # bytes of headers of codecs: lists inside them might name the same ones over and over
 
     def content(self, at: int, end: int) -> tuple[int, int]:
         """Where the content of an element begins and ends whose size stands at `at`; (end, end) for no size."""
@@ -54,7 +55,7 @@ class _ElementWalk:
         while at < end:
             self._left -= 1
             if self._left < 0 or depth > _DEEPEST:
-                raise ChatError("the file has more elements that describe its tracks, tags or chapters than any needs")
+                raise _too_many_elements()
             if self._left % 256 == 0:
                 self._check()
             kind, length = self._number(at, min(end, at + 4), keeps_mark=True)
@@ -75,6 +76,9 @@ class _ElementWalk:
             elif kind == _SETTINGS and at - begins > MOST_STRIPPED:
                 raise ChatError(f"a track of the file puts {at - begins} bytes before each frame: remux it without")
             elif kind == _PRIVATE:  # of FLAC: its whole header
+                self._private += at - begins
+                if self._private > len(self._data):
+                    raise _too_many_elements()
                 check_texts(bytes(self._data[begins:at]))
         return seen
 
@@ -87,6 +91,10 @@ class _ElementWalk:
             return 0, 0
         value = int.from_bytes(self._data[at : at + length], "big")
         return value if keeps_mark else value - (1 << 7 * length), length
+
+
+def _too_many_elements() -> ChatError:
+    return ChatError("the file has more elements that describe its tracks, tags or chapters than any needs")
 
 
 def _packed() -> ChatError:

@@ -227,8 +227,8 @@ class _BoxWalk:
             self._fragments += _number(box, 22 if not box[:1] or box[0] == 0 else 30) >> 16
         elif kind == b"sbgp" and bytes(box[4:8]) == b"sync":
             at = 8 if box[0] == 0 else 12
-            n = self._count(kind, box, at, 8)
-            self._claim(int(np.frombuffer(box, ">u4", count=2 * n, offset=at + 4)[::2].sum(dtype=np.int64)))
+            if n := self._count(kind, box, at, 8):
+                self._claim(int(np.frombuffer(box, ">u4", count=2 * n, offset=at + 4)[::2].sum(dtype=np.int64)))
         elif kind in _TABLES:
             at, nbytes = _TABLES[kind]
             self._note(kind, box, self._count(kind, box, at, nbytes))
@@ -255,8 +255,9 @@ class _BoxWalk:
         self._track.samples = max(self._track.samples, n)
 
     def _count(self, kind: bytes, box: memoryview, at: int, nbytes: int) -> int:
+        """The entries that a box claims at that place: so many bytes each, behind it. Raises ChatError."""
         n = _number(box, at)
-        if n * nbytes > len(box):
+        if n and at + 4 + n * nbytes > len(box):
             raise _too_many(kind, n)
         return n
 

@@ -16,7 +16,7 @@ from tokenization.chat.parts import Kind
 from tokenization.media.containers.matroska_tracks import MATROSKA, check_tracks
 from tokenization.media.containers.mp4_tables import check_tables, is_iso
 from tokenization.media.containers.signatures import meant_as
-from tokenization.media.containers.tags import check_comments, without_id3
+from tokenization.media.containers.tags import check_comments, without_tags
 from tokenization.worker_memory import raise_if_memory
 
 _Stream = TypeVar("_Stream", AudioStream, VideoStream)
@@ -34,7 +34,7 @@ def open_container(
     Raises ChatError where no demuxer reads it, and for headers that claim more than they hold or take _MOST_SECONDS.
     `check` is called between the boxes of an MP4, the elements of a Matroska file, and reads of 64 KiB, later, too.
     """
-    data = without_id3(data)
+    data = without_tags(data)
     # What is not looked at here must not be read as an MP4 there: FFmpeg goes by content, too.
     iso = is_iso(memoryview(data))
     if iso:
@@ -93,5 +93,5 @@ def default_stream(streams: Sequence[_Stream], what: str, decoders: str) -> _Str
 
 def says_times(data: bytes | memoryview) -> bool:
     """Whether a container says when each packet is shown, so that nothing need be decoded to know it."""
-    data = without_id3(data)
+    data = without_tags(data)
     return is_iso(memoryview(data)) or bytes(data[:4]) == MATROSKA

@@ -10,15 +10,19 @@ from tokenization.cancel import Check
 from tokenization.chat.errors import ChatError
 
 _ID3_OF_CHUNK = re.compile(rb"ID3(?<=[iI][dD]3 .{4}ID3)", re.DOTALL)
+_INFO_LIST = re.compile(rb"LIST(?=.{4}INFO)", re.DOTALL)
+_SKIPPED = b"JUNK"  # a chunk that readers pass over
+_CHUNKED = frozenset((b"RIFF", b"RIFX", b"RF64", b"BW64", b"ON2 ", b"FORM"))  # what WAV, AVI and AIFF begin with
 _MOST = 1 << 13  # comments: 0.5 s
 _BYTES_PER_COMMENT = 128  # a further one for so many bytes: in sounds and pictures chance looks like one
 _MOST_BLOCKS = 1 << 12  # of a FLAC's header: one for each picture, and few others
 
 
-def without_id3(data: bytes | memoryview) -> bytes | memoryview:
-    """The file without ID3v2 tags in front, and with those in chunks of WAV and AIFF without their name.
+def without_tags(data: bytes | memoryview) -> bytes | memoryview:
+    """The file without ID3v2 tags in front, and with those in chunks of WAV, AVI and AIFF without their name.
 
-    Nobody needs them, FFmpeg converts them four times, and what follows in front is what other rules look at.
+    Nobody needs them, FFmpeg converts ID3 four times, and writes zeros to as much memory as a text in a list of INFO
+    claims; and what follows in front is what other rules look at.
     """
     at = 0
     while data[at : at + 3] == b"ID3" and at + 10 <= len(data):
@@ -27,7 +31,9 @@ def without_id3(data: bytes | memoryview) -> bytes | memoryview:
             size = size << 7 | seven & 0x7F
         at += 10 + size + 10 * (data[at + 5] >> 4 & 1)  # a footer is like the header
     rest = data[at:] if at else data
-    return _ID3_OF_CHUNK.sub(bytes(3), rest) if bytes(rest[:4]) in (b"RIFF", b"RF64", b"FORM") else rest
+    if bytes(rest[:4]) not in _CHUNKED:
+        return rest
+    return _INFO_LIST.sub(_SKIPPED, _ID3_OF_CHUNK.sub(bytes(3), rest))
 
 
 def check_comments(data: bytes | memoryview, check: Check) -> None:
