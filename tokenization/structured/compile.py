@@ -6,6 +6,7 @@ vocabulary. Between the tokens of JSON stand the blanks of `json.dumps`, and no 
 
 import contextlib
 import json
+import math
 import os
 import re
 import resource
@@ -303,7 +304,7 @@ def _with_exact_schemas(source: str) -> str:
         if found["json"] is None or found.start() < at:
             continue
         try:
-            schema, end = json.JSONDecoder(parse_constant=_no_number).raw_decode(source, found.end())
+            schema, end = _JSON.raw_decode(source, found.end())
         except ValueError:
             break  # the compiler says what is wrong
         options = schema.pop(OPTIONS, None) if isinstance(schema, dict) else None
@@ -325,7 +326,7 @@ def _with_exact_schemas(source: str) -> str:
 def _schema(grammar: Grammar) -> dict[str, Any]:
     """Raises ChatError by the keyword and the JSON pointer of what cannot be held."""
     try:
-        schema = json.loads(grammar.source, parse_constant=_no_number)
+        schema = _JSON.decode(grammar.source)
     except ValueError as error:
         raise ChatError(f"the schema is no JSON: {error}") from None
     found = make_compilable(schema, strict=grammar.strict)
@@ -336,6 +337,16 @@ def _schema(grammar: Grammar) -> dict[str, Any]:
 
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not one of its numbers")
+
+
+def _finite(number: str) -> float:
+    found = float(number)
+    if math.isinf(found):  # Python would write it as a word that no JSON is
+        raise ValueError(f"no number is as large as {shortened(number)}")
+    return found
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
 
 
 def _choices(source: str) -> str:

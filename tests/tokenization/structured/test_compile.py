@@ -181,6 +181,9 @@ def test_a_refusal_says_what_and_where(one: Compiler) -> None:
     assert "cannot be read" in one.refusal("ebnf", "root ::= [")
     assert "no JSON" in one.refusal("json_schema", "{")
     assert "NaN" in one.refusal("json_schema", '{"minimum": NaN}')
+    for number in ("1e400", "-1e400", "9" * 400 + ".5"):  # as doubles they are infinite, which no JSON is
+        assert "as large" in one.refusal("json_schema", f'{{"const": {number}}}'), number
+        assert one.refusal("lark", f'start: %json {{"enum": [{number}, 9007199254740993]}}'), number
     assert "too deeply" in one.refusal("json_schema", "[" * 200_000)
     assert "more than" in one.refusal("regex", "a" * (1 << 21))
     assert "unknown special token" in one.refusal("lark", "start: <|im_start|>")
