@@ -195,14 +195,14 @@ class Engine:
         for (request_id, _), error in outcome.failed.items():
             errors.setdefault(request_id, error)
         for key in outcome.lost:
+            if key[0] in errors:  # of another answer to the same
+                continue
             sequence = self._scheduler[key]
             row = Row(sequence.sampling, sequence.n_tokens, sequence.history)
             if row.exhausted(self._banned):
                 errors[key[0]] = RequestError("the request allows no token", "nothing_allowed")
             elif (form := sequence.history.holding) is not None and (
-                refusal := form.refusal(
-                    (*self._banned, *sequence.history.forbidden), sequence.sampling.allowed_token_ids
-                )
+                refusal := form.refusal((*self._banned, *sequence.history.forbidden), sequence.history.allowed)
             ):
                 errors[key[0]] = refusal
             else:

@@ -92,17 +92,19 @@ class AnswerForm:
             for token in self.ends:
                 out[token >> 5] |= BITS[token & 31]
 
-    def refusal(self, excluded: Collection[int], allowed: Collection[int]) -> RequestError | None:
+    def refusal(self, excluded: Collection[int], allowed: np.ndarray | None) -> RequestError | None:
         """Why the answer got no token, if its form and its request's rules are why.
 
-        excluded: ids that those rules or the model take away; allowed: all that they leave, where that is not all.
+        excluded: ids that those rules or the model take away; allowed: int64, all that they leave, where that is not
+        all. A step computes it: a set of all ids that a form lets be would take 30 ms of a large vocabulary.
         """
         if self.error is not None:
             return self.error
         mask = np.empty(-(-self.forms.vocab_size // 32), np.int32)
         self.write_mask(mask)
-        left = set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()) - set(excluded)
-        if left and (not allowed or left & set(allowed)):
+        left = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        left[[token for token in excluded if 0 <= token < len(left)]] = 0
+        if (left if allowed is None else left[allowed]).any():
             return None
         return RequestError("the form of the answer and the request's other rules leave no token", CODE)
 

@@ -26,7 +26,8 @@ class Row(NamedTuple):
     def exhausted(self, banned: Collection[int]) -> bool:
         """Whether the client's own rules leave no id of `allowed_token_ids`, so that nothing can be sampled."""
         allowed, history = self.sampling.allowed_token_ids, self.history
-        return bool(allowed) and set(allowed) <= {*banned, *(history.forbidden if history is not None else ())}
+        excluded = {*banned, *(history.forbidden if history is not None else ())}
+        return bool(allowed) and all(token in excluded for token in allowed)  # the first that is not tells
 
 
 class SamplingRows:

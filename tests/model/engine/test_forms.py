@@ -5,6 +5,9 @@ import json
 import os
 import re
 import signal
+import time
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -14,10 +17,13 @@ import torch
 from llguidance.numpy import apply_token_bitmask_inplace
 
 from model.engine import engine as engines
-from model.engine.messages import FromEngine, StepDone
+from model.engine.messages import FromEngine, SamplingParams, StepDone
+from model.engine.plan import RequestError
 from model.engine.sampling.answer_form import AnswerForm
 from model.engine.sampling.forms import Forms
+from model.engine.sampling.history import History
 from model.engine.sampling.logits_processors import BITS, apply_rules
+from model.engine.sampling.rows import Row
 from model.net.multimodal import MultimodalLM
 from model.staging.layout import SamplingArrays
 from model.staging.packing import Packing
@@ -158,6 +164,52 @@ def test_an_answer_that_is_cut_is_the_beginning_of_one_that_fits(held: Held) -> 
             seen.add(finish)
     assert seen == {"stop", "length"}
     held.harness.assert_clean(engine)
+
+
+def open_form(vocab: int, drawable: np.ndarray) -> AnswerForm:
+    """drawable: bool, by id; the one at `vocab` says that the answer may end, by 7 or 9."""
+    form = AnswerForm(Forms(Path(), vocab, 0.05, 1 << 20), CompiledGrammar(source="x"), (7, 9), 0, b"")
+    form.mask = np.packbits(drawable, bitorder="little").view(np.int32)
+    return form
+
+
+def test_why_no_token_is_left_is_what_sets_of_ids_say() -> None:
+    vocab, random = 320, np.random.default_rng(2)
+    for share, ends, excluded, allowed in itertools.product(
+        (0.0, 0.01, 1.0), (False, True), ((), (7,), (7, 9, vocab, vocab + 63)), (None, [7], [5, 9], [*range(40, vocab)])
+    ):
+        drawable = random.random(vocab + 32) < share
+        drawable[vocab:] = ends
+        left = {*np.flatnonzero(drawable[:vocab]).tolist(), *((7, 9) if ends else ())} - {*excluded}
+        left &= left if allowed is None else {*allowed}
+        refusal = open_form(vocab, drawable).refusal(excluded, None if allowed is None else np.array(allowed))
+        assert (refusal is None) == bool(left), (share, ends, excluded, allowed)
+
+
+def test_why_no_token_is_left_costs_a_step_little() -> None:
+    """Sets of 150,000 ids took 28 to 70 ms for each answer of such a request."""
+    vocab = 151_936
+    form, special = open_form(vocab, np.ones(vocab + 32, bool)), np.array([11])
+    rules = SamplingParams(max_tokens=9, seed=0, allowed_token_ids=tuple(range(vocab)))
+    row = Row(sampling=rules, position=0, history=History.of(rules, np.array([1])))
+    begun = time.process_time()
+    for _ in range(20):
+        assert form.refusal((11,), special) is not None and not row.exhausted([5])
+    assert time.process_time() - begun < 0.2
+
+
+def test_why_no_token_is_left_is_asked_once_for_all_answers(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[AnswerForm] = []
+    refusal = AnswerForm.refusal
+
+    def counted(form: AnswerForm, excluded: Collection[int], allowed: np.ndarray | None) -> RequestError | None:
+        asked.append(form)
+        return refusal(form, excluded, allowed)
+
+    monkeypatch.setattr(AnswerForm, "refusal", counted)
+    banned = held.tokenizer.encode("a")[0]
+    code, _ = held.failure(held.asked("all", held.form("choice", '["a"]'), n=8, bad_words=((banned,),)))
+    assert code == "structured_output" and len(asked) == 1
 
 
 def test_where_no_token_is_left_the_request_alone_ends(held: Held) -> None:
