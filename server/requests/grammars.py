@@ -23,6 +23,9 @@ KnownGrammar = CompiledGrammar | PrepareFailed
 class Grammars:
     """Knows by content what a grammar was compiled to, or why it was refused. The latest used are kept.
 
+    Where there is no room, the client that takes most of it gives way: new forms are cheap to invent, and each form of
+    another client that they displaced would wait for a worker again.
+
     Requests with another salt share nothing: what is known is quicker, so that its time tells who asked before.
     """
 
@@ -31,6 +34,7 @@ class Grammars:
         self._asked: dict[bytes, asyncio.Task[KnownGrammar]] = {}  # by key: of a worker, once for all who wait
         self._waiting: Counter[bytes] = Counter()  # for each of these
         self._known: OrderedDict[bytes, KnownGrammar] = OrderedDict()
+        self._owners: dict[bytes, str] = {}  # of each of these, the client that asked for it last
         self._bytes = 0
 
     async def compiled(self, request: ChatRequest, grammar: Grammar) -> CompiledGrammar:
@@ -46,9 +50,10 @@ class Grammars:
             if isinstance(found, PrepareFailed) and found.kind != "bad_request":
                 raise internal("the form of the answer could not be compiled")
             if isinstance(found, CompiledGrammar) or found.code != "took_too_long":  # a busy machine may be why
-                self._keep(key, found)
+                self._keep(key, found, request.context.client)
         else:
             self._known.move_to_end(key)
+            self._owners[key] = request.context.client
         if isinstance(found, PrepareFailed):
             raise invalid_request(found.message, grammar.param, found.code)
         return found
@@ -84,13 +89,23 @@ class Grammars:
             return answer.grammar if isinstance(answer, Compiled) else answer
         raise internal("the form of the answer could not be compiled: two workers died of it", "worker_died")
 
-    def _keep(self, key: bytes, found: KnownGrammar) -> None:
+    def _keep(self, key: bytes, found: KnownGrammar, client: str) -> None:
         if key in self._known:  # another request asked for it meanwhile
             return
-        self._known[key] = found
+        self._known[key], self._owners[key] = found, client
         self._bytes += _size(found)
         while len(self._known) > MOST_KNOWN or self._bytes > MOST_BYTES:
-            self._bytes -= _size(self._known.popitem(last=False)[1])
+            self._displace()
+
+    def _displace(self) -> None:
+        """The oldest one of the client that takes most: of bytes, and of places as bytes."""
+        taken = Counter[str]()
+        for key, found in self._known.items():
+            taken[self._owners[key]] += _size(found) + MOST_BYTES // MOST_KNOWN
+        ((most, _),) = taken.most_common(1)
+        oldest = next(key for key in self._known if self._owners[key] == most)
+        self._bytes -= _size(self._known.pop(oldest))
+        del self._owners[oldest]
 
 
 def _size(found: KnownGrammar) -> int:

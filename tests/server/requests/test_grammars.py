@@ -8,7 +8,7 @@ import pytest
 
 from server.children.workers import WorkerDied, WorkerPool
 from server.request_context import RequestContext
-from server.requests.grammars import MOST_KNOWN, Grammars
+from server.requests.grammars import MOST_BYTES, MOST_KNOWN, Grammars
 from server.requests.refusal import Refusal
 from server.requests.request import CacheSalts, ChatRequest
 from tokenization.chat.grammar import CompiledGrammar, Grammar
@@ -78,6 +78,36 @@ def test_the_same_is_compiled_once_and_what_differs_again() -> None:
         ask(known, str(i))
     ask(known, "a")
     assert len(pool.asked) == 4 + MOST_KNOWN
+
+
+def test_a_client_with_very_many_forms_displaces_its_own_alone() -> None:
+    """By number and by size."""
+    pool = Pool()
+    known = grammars(pool)
+    large = "x" * (MOST_BYTES // 4)
+    for source in ("a", large):
+        ask(known, source, of("alice"))
+    for source in (*map(str, range(2 * MOST_KNOWN)), *(f"{i}{large}" for i in range(8))):
+        ask(known, source, of("bob"))
+    n = len(pool.asked)
+    for source, key in (("a", "alice"), (large, "alice"), (f"7{large}", "bob")):
+        ask(known, source, of(key))
+    assert len(pool.asked) == n
+    ask(known, "0", of("bob"))
+    assert len(pool.asked) == n + 1
+
+
+def test_a_form_is_of_the_client_that_asked_for_it_last() -> None:
+    """Where clients share what is known: those of one that others use are not displaced as its own."""
+    pool = Pool()
+    known = grammars(pool, CacheSalts("server"))
+    ask(known, "a", of("bob"))
+    ask(known, "a", of("alice"))
+    for i in range(2 * MOST_KNOWN):
+        ask(known, str(i), of("bob"))
+    n = len(pool.asked)
+    ask(known, "a", of("alice"))
+    assert len(pool.asked) == n
 
 
 def test_a_refusal_is_known_too_and_names_the_field() -> None:
