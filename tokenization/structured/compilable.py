@@ -5,7 +5,8 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from tokenization.structured.exact_grammar import OTHER_NAMES, has_large, is_written
+from tokenization.structured.exact_grammar import OTHER_NAMES, Unwritable, has_large, is_written
+from tokenization.structured.joined import without_joins
 from tokenization.structured.numbers import MAX_MULTIPLE, hold_bounds, narrow
 from tokenization.structured.schema import (
     FORMATS,
@@ -13,6 +14,7 @@ from tokenization.structured.schema import (
     NOT_HELD,
     Path,
     Unsupported,
+    at,
     follow,
     pointer,
     reached,
@@ -72,7 +74,20 @@ def make_compilable(schema: Any, *, strict: bool = False) -> Unsupported | None:
             # Last: the compiler reads what stands behind a choice as one more schema, which knows of no properties.
             if keyword in one:
                 one[keyword] = one.pop(keyword)
-    return narrow(reached(schema)) if has_large(schema) and not is_written(schema) else None
+    return _write_without_joins(schema) if has_large(schema) and not is_written(schema) else None
+
+
+def _write_without_joins(schema: dict[str, Any]) -> Unsupported | None:
+    """Change a schema whose large numbers are joined with others, in place; where that cannot be, round them."""
+    try:
+        found = without_joins(schema)
+    except (Unwritable, RecursionError):
+        return narrow(reached(schema))
+    if found is None:
+        return Unsupported(pointer="", keyword="", reason="no value is valid by it")
+    schema.clear()
+    schema.update(found)
+    return None
 
 
 def _drop_silent(schema: dict[str, Any]) -> None:
@@ -102,7 +117,7 @@ def _too_large_multiples(root: Any, schemas: list[tuple[dict[str, Any], Path]]) 
         for keyword in CHOICES:
             inner = [_multiples(root, choice) for choice in one.get(keyword, ())]
             parts += inner if keyword == "allOf" else [set[Fraction]().union(*inner)]
-        parts.append(_multiples(root, follow(root, one)) if "$ref" in one else set())
+        parts.append(_multiples(root, at(root, one["$ref"])[0]) if "$ref" in one else set())
         for first, second in combinations(parts, 2):
             if any(a != b and _product(a, b) > MAX_MULTIPLE for a in first for b in second):
                 reason = "with another multipleOf of the same value it is too large to be held"
@@ -182,11 +197,19 @@ def _too_many_choices(root: Any, schemas: list[tuple[dict[str, Any], Path]]) -> 
 
 
 def _choices(root: Any, schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a value may be by a schema's own choices, behind their references."""
-    own = [schema] if "$ref" in schema else []
-    behind = [follow(root, one) for one in (*own, *(one for name in CHOICES for one in schema.get(name, ())))
-              if isinstance(one, dict)]  # fmt: skip
-    return [one for one in behind if isinstance(one, dict) and one is not schema]
+    """What a value may be by a schema's own choices: behind their references, and what stands beside those."""
+    found = list[Any]()
+    for one in (schema, *(one for name in CHOICES for one in schema.get(name, ()))):
+        chain = [one]
+        while isinstance(chain[-1], dict) and "$ref" in chain[-1]:
+            chain.append(at(root, chain[-1]["$ref"])[0])
+        found += [one for one in chain if isinstance(one, dict) and ("$ref" not in one or _says_more(one))]
+    return [one for one in found if one is not schema]
+
+
+def _says_more(schema: dict[str, Any]) -> bool:
+    """Whether something holds beside a reference."""
+    return not schema.keys().isdisjoint(HELD.keys() - {"$ref", "$schema"})
 
 
 def _close(schemas: list[tuple[dict[str, Any], Path]]) -> Unsupported | None:

@@ -29,7 +29,7 @@ from tokenization.structured.compilable import innermost, make_compilable
 from tokenization.structured.exact_grammar import BLANKS, OPTIONS, has_large, schema_rules
 from tokenization.structured.numbers import hold_bounds
 from tokenization.structured.pattern import ascii_classes, unlike
-from tokenization.structured.schema import pointer, reached, unsupported
+from tokenization.structured.schema import NotHeld, pointer, reached, unsupported
 from tokenization.structured.tool_grammar import call_grammar, made_compilable
 from tokenization.structured.vocabulary import LIMITS, STEP_SECONDS, Effort, GrammarVocabulary
 from tokenization.worker_memory import bound_growth
@@ -266,7 +266,11 @@ def _at_its_place(schema: dict[str, Any], given: Any, why: str, vocabulary: Gram
 
     def fails(part: Any) -> bool:
         nonlocal said
-        found = _fault(_matcher(_nested(_schema_form(part), 0), vocabulary))
+        try:
+            form = _schema_form(part)
+        except NotHeld:  # a reference that leads nowhere, or to itself, where the part is the whole
+            return False
+        found = _fault(_matcher(_nested(form, 0), vocabulary))
         if found is None or (found != why and not (found.startswith(_NOTHING_FITS) and why.startswith(_NOTHING_FITS))):
             return False
         said = found

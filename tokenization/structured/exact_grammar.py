@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tokenization.structured.numbers import is_large, whole_numbers
-from tokenization.structured.schema import BOUNDS, HELD, TYPES, follow, reached, subschemas
+from tokenization.structured.numbers import as_written, is_large, multiples, whole_numbers
+from tokenization.structured.schema import BOUNDS, HELD, TYPES, at, reached, subschemas
 
 # Between the tokens of JSON: what `json.dumps` writes, by the key of a schema under which the library takes options.
 OPTIONS = "x-guidance"
@@ -19,6 +19,7 @@ BLANKS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator":
 OTHER_NAMES = r"^[^\x00-\x1f\x7f]*$"
 _OBJECT = frozenset({"properties", "required", "additionalProperties", "patternProperties"})
 _ARRAY = frozenset({"items", "prefixItems", "additionalItems", "minItems", "maxItems"})
+_NUMBER = BOUNDS | {"multipleOf"}
 _NAME = r'/"([^"\\\x00-\x1f\x7f]|\\["\\])*"/'  # of a property, in its one spelling
 _MAX_COUNTED = 1000  # elements of a list that are counted
 
@@ -56,6 +57,18 @@ def has_large(schema: Any) -> bool:
     return isinstance(schema, dict) and any(is_large(one) for one, _ in reached(schema))
 
 
+def is_plain(schema: Mapping[str, Any]) -> bool:
+    """Whether the compiler reads it rightly by itself: no such number in it, and no reference out of it."""
+    left: list[Any] = [schema]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            if "$ref" in one or is_large(one):
+                return False
+            left += [inner for _, inner in subschemas(one)]
+    return True
+
+
 class ExactGrammar:
     """Writes rules, each part of a schema once, so that a reference may lead back."""
 
@@ -70,7 +83,7 @@ class ExactGrammar:
         """What a rule says for a schema: a name, or a form of the compiler. Raises Unwritable."""
         if schema is False:
             raise Unwritable
-        if schema is True or self._is_plain(schema):
+        if schema is True or is_plain(schema):
             return json_form(schema)
         if id(schema) not in self._rules:
             rule = self._rules[id(schema)] = self._named()
@@ -93,17 +106,6 @@ class ExactGrammar:
             self._terminals[text] = self._rule(text, self._named().upper())
         return self._terminals[text]
 
-    def _is_plain(self, schema: Mapping[str, Any]) -> bool:
-        """Whether the compiler reads it rightly by itself: no such number in it, and no reference out of it."""
-        left: list[Any] = [schema]
-        while left:
-            one = left.pop()
-            if isinstance(one, dict):
-                if "$ref" in one or is_large(one):
-                    return False
-                left += [inner for _, inner in subschemas(one)]
-        return True
-
     def _alternatives(self, schema: Mapping[str, Any]) -> Iterator[str]:
         says = schema.keys() & HELD.keys() - {"$schema"}
         own = says - {"type"}
@@ -115,19 +117,19 @@ class ExactGrammar:
                 yield self._terminal(" | ".join(values))  # as rules, more than 2,000 are too many for a step
             return
         if says == {"$ref"}:
-            yield self.write(follow(self._root, schema))
+            yield self.write(at(self._root, schema["$ref"])[0])
             return
         if len(says) == 1 and (keyword := next(iter(says))) in ("anyOf", "allOf"):
             if keyword == "allOf" and len(schema[keyword]) > 1:
                 raise Unwritable
             yield from (self.write(one) for one in schema[keyword] if one is not False)
             return
-        if not own <= _OBJECT | _ARRAY | BOUNDS:
+        if not own <= _OBJECT | _ARRAY | _NUMBER:
             raise Unwritable
-        if own & BOUNDS and types & {"integer", "number"}:
+        if own & _NUMBER and types & {"integer", "number"}:
             if "number" in types:
                 raise Unwritable
-            yield self._whole(schema)
+            yield from self._whole(schema)
             others -= {"integer"}
         if own & _OBJECT and "object" in types:
             yield self._object(schema)
@@ -143,13 +145,22 @@ class ExactGrammar:
                  int: {"integer", "number"}, float: {"number"}}  # fmt: skip
         values = [schema["const"]] if "const" in schema else schema["enum"]
         fit = [value for value in values if kinds[type(value)] & types]
-        return [_quoted(json.dumps(_shortest(value), ensure_ascii=False)) for value in fit]
+        return [_quoted(json.dumps(as_written(value), ensure_ascii=False)) for value in fit]
 
-    def _whole(self, schema: Mapping[str, Any]) -> str:
-        numbers = whole_numbers(schema.get("minimum"), schema.get("maximum"))
-        if numbers is None:
+    def _whole(self, schema: Mapping[str, Any]) -> Iterator[str]:
+        low, high = schema.get("minimum"), schema.get("maximum")
+        if "multipleOf" not in schema:
+            if (numbers := whole_numbers(low, high)) is None:
+                raise Unwritable
+            yield self._terminal(f"/{numbers}/")
+            return
+        if (found := multiples(low, high, schema["multipleOf"])) is None or not any(found):
             raise Unwritable
-        return self._terminal(f"/{numbers}/")
+        inner, listed = found
+        if inner is not None:
+            yield json_form({"type": "integer", **inner})
+        if listed:
+            yield self._terminal(" | ".join(_quoted(str(one)) for one in listed))
 
     def _object(self, schema: Mapping[str, Any]) -> str:
         """Properties in the order of the schema, then others."""
@@ -164,7 +175,8 @@ class ExactGrammar:
         # Of what follows the first property that is there, and of what may be the first: from the last one on.
         following, first = (f'(", " {more})*', f'({more} (", " {more})*)?') if more else ('""', '""')
         for name, inner in reversed(listed.items()):
-            pair = f"{_quoted(json.dumps(name, ensure_ascii=False) + ': ')} {self.write(inner)}"
+            # As long as the name of an other object is: of two terminals the library takes the longer one alone.
+            pair = f'{_quoted(json.dumps(name, ensure_ascii=False))} ": " {self.write(inner)}'
             may_lack = name not in required
             first = self._rule(f"{pair} {following}" + (f" | {first}" if may_lack else ""))
             following = self._rule(f'", " {pair} {following}' + (f" | {following}" if may_lack else ""))
@@ -199,15 +211,6 @@ class ExactGrammar:
         else:
             first = '""'
         return f'"[" ({first}) "]"' if least else f'"[" ({first})? "]"'
-
-
-def _shortest(value: Any) -> Any:
-    """A value whose whole numbers have no point, as the compiler spells them."""
-    if isinstance(value, list):
-        return [_shortest(one) for one in value]
-    if isinstance(value, dict):
-        return {name: _shortest(one) for name, one in value.items()}
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _quoted(text: str) -> str:

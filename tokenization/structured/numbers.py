@@ -8,6 +8,7 @@ cannot write.
 import math
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 from typing import Any
 
 from tokenization.structured.schema import BOUNDS, HELD, Path, Unsupported, pointer
@@ -19,6 +20,7 @@ WIDE = 1 << 60  # whole numbers of a range that may lose the last thousand or tw
 # Of decimals: the compiler reads one of more digits, or nearer to zero, as a double beside it, and nests its patterns
 # by the digits of a bound.
 DIGITS, SMALLEST = 15, 1e-20
+MOST_LISTED = 4096  # multiples that are written one by one
 MAX_MULTIPLE = (1 << 32) - 1  # the compiler multiplies what a value is to be a multiple of in 32 bits
 OTHER_TYPES = ("null", "boolean", "object", "array", "string")
 
@@ -59,8 +61,8 @@ def _tightest(schema: Mapping[str, Any]) -> tuple[Bound | None, Bound | None]:
     for keyword, exclusive, sign in (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1)):
         flag = schema.get(exclusive)
         is_flag = isinstance(flag, bool)
-        found: list[Bound] = [(schema[keyword], is_flag and bool(flag))] if keyword in schema else []
-        found += [(flag, True)] if flag is not None and not is_flag else []
+        found: list[Bound] = [(as_written(schema[keyword]), is_flag and bool(flag))] if keyword in schema else []
+        found += [(as_written(flag), True)] if flag is not None and not is_flag else []
         ends.append(max(found, key=lambda bound: (sign * Decimal(bound[0]), bound[1]), default=None))
     return ends[0], ends[1]
 
@@ -133,6 +135,15 @@ def _replace(schema: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         schema.setdefault("allOf", []).append({"anyOf": parts})
 
 
+def as_written(value: Any) -> Any:
+    """A value whose whole numbers have no point, as the compiler spells them."""
+    if isinstance(value, list):
+        return [as_written(one) for one in value]
+    if isinstance(value, dict):
+        return {name: as_written(one) for name, one in value.items()}
+    return int(Decimal(repr(value))) if isinstance(value, float) and value.is_integer() else value
+
+
 def is_large(schema: Mapping[str, Any]) -> bool:
     """Whether a schema's own keywords have a number that the compiler reads as another one."""
     bounds = [schema[keyword] for keyword in BOUNDS if keyword in schema]
@@ -163,7 +174,7 @@ def narrow(schemas: Iterable[tuple[dict[str, Any], Path]]) -> Unsupported | None
         low, high = max(one.get("minimum", -SIGNED), -SIGNED), min(one.get("maximum", SIGNED), SIGNED)
         if _has_large([one.get("const"), one.get("enum")]) or high - low < WIDE:
             keyword = next(name for name in ("const", "enum", *BOUNDS) if _has_large(one.get(name)))
-            reason = "a number beyond 2^53 is held where no schema around it is joined with another one"
+            reason = "a number beyond 2^53 is not held beside all that is said of its value"
             return Unsupported(pointer=pointer((*path, keyword)), keyword=keyword, reason=reason)
         for keyword, inwards in (("minimum", math.inf), ("maximum", -math.inf)):
             if _has_large(one.get(keyword)):
@@ -177,6 +188,24 @@ def _double(value: int, inwards: float) -> int:
     if found != value and (found > value) != (inwards > 0):
         found = math.nextafter(found, inwards)
     return int(found)
+
+
+def multiples(low: int | None, high: int | None, of: float) -> tuple[dict[str, Any] | None, list[int]] | None:
+    """Those of a range: a schema of the ones that the compiler takes, and others one by one; None: it takes too few.
+
+    It takes none below 0: where a range has more of them than are written one by one, they are not among its values.
+    of: a whole number, or halves of halves.
+    """
+    step = Fraction(of).numerator  # of 2.5 the whole multiples are those of 5
+    if low is not None and high is not None and high // step - (low - 1) // step <= MOST_LISTED:
+        return None, [*range(-(-low // step) * step, high + 1, step)]
+    low = max(0, low or 0)
+    if not low <= (high or 0) <= SIGNED:
+        return None
+    assert high is not None
+    least, most = _double(low, math.inf), _double(high, -math.inf)
+    ends = [*range(-(-low // step) * step, least, step), *range((most // step + 1) * step, high + 1, step)]
+    return {**_bounds(least, most), "multipleOf": step}, ends
 
 
 def whole_numbers(low: int | None, high: int | None) -> str | None:

@@ -38,8 +38,8 @@ class Unsupported:
         return f"{place}: {self.reason}"
 
 
-class _NotHeld(Exception):
-    """Raised inside the walk: at this keyword of the schema that is looked at."""
+class NotHeld(Exception):
+    """At this keyword of the schema that is looked at; `unsupported` catches it, and lets nothing pass that has one."""
 
     def __init__(self, keyword: str, reason: str, *steps: str) -> None:
         super().__init__(reason)
@@ -130,19 +130,19 @@ def unsupported(schema: Any) -> Unsupported | None:
         seen.add(id(one))
         try:
             if len(path) > MAX_STEPS:
-                raise _NotHeld("", f"it stands more than {MAX_STEPS} steps deep")
+                raise NotHeld("", f"it stands more than {MAX_STEPS} steps deep")
             if len(seen) > MAX_SCHEMAS:
-                raise _NotHeld("", f"there are more than {MAX_SCHEMAS} schemas in it")
+                raise NotHeld("", f"there are more than {MAX_SCHEMAS} schemas in it")
             if isinstance(one, bool):
                 if not path and not one:
-                    raise _NotHeld("", "false allows no answer")
+                    raise NotHeld("", "false allows no answer")
                 continue
             if not isinstance(one, dict):
-                raise _NotHeld("", "a schema is an object, true or false")
+                raise NotHeld("", "a schema is an object, true or false")
             _check(one, is_root=not path)
             follow(schema, one)
-            target = _at(schema, one["$ref"]) if "$ref" in one else None
-        except _NotHeld as error:
+            target = at(schema, one["$ref"]) if "$ref" in one else None
+        except NotHeld as error:
             keyword, reason, steps = error.found
             return Unsupported(pointer=pointer(path + steps), keyword=keyword or _last(path), reason=reason)
         left += [(inner, path + way) for way, inner in reversed(list(subschemas(one)))]
@@ -162,7 +162,7 @@ def reached(schema: Any) -> list[tuple[dict[str, Any], Path]]:
         seen.add(id(one))
         found.append((one, path))
         left += [(inner, path + way) for way, inner in subschemas(one)]
-        left += [_at(schema, one["$ref"])] if "$ref" in one else []
+        left += [at(schema, one["$ref"])] if "$ref" in one else []
     return found
 
 
@@ -184,17 +184,18 @@ def follow(root: Any, schema: Mapping[str, Any]) -> Any:
     passed: set[int] = set()
     while isinstance(one, dict) and "$ref" in one:
         if id(one) in passed:
-            raise _NotHeld("$ref", "the reference comes back to itself, and to no value", "$ref")
+            raise NotHeld("$ref", "the reference comes back to itself, and to no value", "$ref")
         passed.add(id(one))
-        one, _ = _at(root, one["$ref"])
+        one, _ = at(root, one["$ref"])
         if one is schema or len(passed) > MAX_REFERENCES:
-            raise _NotHeld("$ref", "the reference comes back to itself, and to no value", "$ref")
+            raise NotHeld("$ref", "the reference comes back to itself, and to no value", "$ref")
     return one
 
 
-def _at(root: Any, reference: Any) -> tuple[Any, Path]:
+def at(root: Any, reference: Any) -> tuple[Any, Path]:
+    """What a reference names, and the steps to it."""
     if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
-        raise _NotHeld("$ref", _ELSEWHERE, "$ref")
+        raise NotHeld("$ref", _ELSEWHERE, "$ref")
     steps = tuple(unquote(step).replace("~1", "/").replace("~0", "~") for step in reference.split("/")[1:])
     one = root
     for step in steps:
@@ -203,23 +204,23 @@ def _at(root: Any, reference: Any) -> tuple[Any, Path]:
         elif isinstance(one, list) and step.isascii() and step.isdigit() and len(step) < 10 and int(step) < len(one):
             one = one[int(step)]
         else:
-            raise _NotHeld("$ref", "there is nothing at the place that it names", "$ref")
+            raise NotHeld("$ref", "there is nothing at the place that it names", "$ref")
     return one, steps
 
 
 def _check(schema: Mapping[str, Any], *, is_root: bool) -> None:
-    """Raise _NotHeld for the first of its own keywords that is malformed or not held."""
+    """Raise NotHeld for the first of its own keywords that is malformed or not held."""
     for keyword, value in schema.items():
         if keyword in NOT_HELD and not _says_nothing(schema, keyword):
-            raise _NotHeld(keyword, NOT_HELD[keyword], keyword)
+            raise NotHeld(keyword, NOT_HELD[keyword], keyword)
         if keyword not in HELD:
             continue
         is_flag = keyword.startswith("exclusive") and isinstance(value, bool)  # as draft 4 has it
         if not is_flag and not FITS[HELD[keyword]](value):
-            raise _NotHeld(keyword, f"must be {HELD[keyword]}", keyword)
+            raise NotHeld(keyword, f"must be {HELD[keyword]}", keyword)
         _check_value(schema, keyword, value)
     if not is_root and isinstance(schema.get("$id"), str):
-        raise _NotHeld("$id", "only the whole schema has an $id: references begin at its root", "$id")
+        raise NotHeld("$id", "only the whole schema has an $id: references begin at its root", "$id")
 
 
 def _says_nothing(schema: Mapping[str, Any], keyword: str) -> bool:
@@ -247,34 +248,34 @@ def _says_nothing(schema: Mapping[str, Any], keyword: str) -> bool:
 
 def _check_value(schema: Mapping[str, Any], keyword: str, value: Any) -> None:
     if keyword == "uniqueItems" and value:
-        raise _NotHeld(keyword, _NO_WORDS, keyword)
+        raise NotHeld(keyword, _NO_WORDS, keyword)
     if keyword == "format" and value in FORMATS_NOT_HELD:
-        raise _NotHeld(keyword, f"{value} is not known; {', '.join(sorted(FORMATS))} are", keyword)
+        raise NotHeld(keyword, f"{value} is not known; {', '.join(sorted(FORMATS))} are", keyword)
     if keyword in ("pattern", "patternProperties"):
         for pattern in [value] if isinstance(value, str) else value:
             if (why := unlike(pattern)) is not None:
-                raise _NotHeld(keyword, why, *((keyword,) if isinstance(value, str) else (keyword, pattern)))
+                raise NotHeld(keyword, why, *((keyword,) if isinstance(value, str) else (keyword, pattern)))
     if keyword == "$schema" and value.removesuffix("#") not in DRAFTS:
-        raise _NotHeld(keyword, "drafts 4, 6, 7, 2019-09 and 2020-12 are known, by their own addresses", keyword)
+        raise NotHeld(keyword, "drafts 4, 6, 7, 2019-09 and 2020-12 are known, by their own addresses", keyword)
     if keyword == "multipleOf" and not float(value * (1 << 16)).is_integer():
-        raise _NotHeld(keyword, "must be whole, or halves of halves: other fractions have no exact multiples", keyword)
+        raise NotHeld(keyword, "must be whole, or halves of halves: other fractions have no exact multiples", keyword)
     if keyword == "properties" and (name := next(filter(CONTROLS.search, value), None)) is not None:
-        raise _NotHeld(keyword, "a name with a control character has several spellings", keyword, name)
+        raise NotHeld(keyword, "a name with a control character has several spellings", keyword, name)
     if keyword == "patternProperties":
         _check_names(schema, value)
     if keyword == "minProperties" and value > _n_required(schema) + 1:
-        raise _NotHeld(
+        raise NotHeld(
             keyword, "is not held where names that are not listed would count: one may be said twice", keyword
         )
 
 
 def _check_names(schema: Mapping[str, Any], patterns: Mapping[str, Any]) -> None:
-    """Raise _NotHeld where a name could pass by a pattern: the compiler takes each by its first rule alone."""
+    """Raise NotHeld where a name could pass by a pattern: the compiler takes each by its first rule alone."""
     if all(is_free(inner) for inner in patterns.values()) and is_free(schema.get("additionalProperties", True)):
         return
     if schema.get("additionalProperties", True) is not False:
         reason = "is held where additionalProperties is false: there a name has one spelling"
-        raise _NotHeld("patternProperties", reason, "patternProperties")
+        raise NotHeld("patternProperties", reason, "patternProperties")
     names = schema.get("properties")
     for pattern, inner in patterns.items():
         prefix = _PREFIX.fullmatch(pattern)
@@ -285,7 +286,7 @@ def _check_names(schema: Mapping[str, Any], patterns: Mapping[str, Any]) -> None
             and (begin is None or any(name.startswith(begin) for name in names))
         ):
             reason = "binds names that properties may list too; what both say of one is not held"
-            raise _NotHeld("patternProperties", reason, "patternProperties", pattern)
+            raise NotHeld("patternProperties", reason, "patternProperties", pattern)
 
 
 def is_free(schema: Any) -> bool:

@@ -24,7 +24,7 @@ from tokenization.cancel import Cancelled, go_on
 from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grammar import CompiledGrammar, Grammar
-from tokenization.chat.tool_form import HERMES
+from tokenization.chat.tool_form import HERMES, head_of
 from tokenization.chat.tool_offer import CallRules
 from tokenization.structured import compile as compiling
 from tokenization.structured.compile import MAX_CHOICES, compile_grammar
@@ -151,10 +151,32 @@ def test_digits_and_letters_of_a_regex_are_those_of_a_pattern(one: Compiler) -> 
 def test_numbers_of_a_grammars_schemas_are_held_to_the_digit(one: Compiler) -> None:
     large = one.run("lark", 'start: "%json " /a%json/? %json {"const": 9007199254740993} // %json {')
     assert takes(one, large, "%json 9007199254740993") and not takes(one, large, "%json 9007199254740992")
+    joined = one.run("lark", 'start: %json {"allOf": [{"minimum": 9007199254740993}, {"type": "integer"}]} "."')
+    assert takes(one, joined, "9007199254740993.") and not takes(one, joined, "9007199254740992.")
     above = one.run("lark", 'start: %json {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}')
     assert takes(one, above, "0.5") and not takes(one, above, "0")
     own = one.run("lark", 'start: %json {"enum": [[1, 2]], "x-guidance": {"whitespace_flexible": false}}')
     assert takes(one, own, "[1,2]") and not takes(one, own, "[1, 2]")
+
+
+@pytest.mark.process
+def test_joined_numbers_of_a_tool_are_held_to_the_digit(one: Compiler) -> None:
+    ident = {"allOf": [{"$ref": "#/$defs/id"}, {"maximum": 2**60 + 2}]}
+    parameters = {
+        "type": "object", "properties": {"id": ident}, "required": ["id"], "additionalProperties": False,
+        "$defs": {"id": {"type": "integer", "minimum": 2**60 + 1}},
+    }  # fmt: skip
+    tools = [{"type": "function", "function": {"name": "find", "parameters": parameters}}]
+    asked = {"tools": tools, "tool_choice": "required"}
+    _, offer = with_tools(chat_from_openai([{"role": "user", "content": "x"}]), asked)
+    assert offer is not None
+    rules = CallRules(offer=msgspec.structs.replace(offer, form=HERMES), special={})
+    source = one.run("tools", msgspec.json.encode(rules).decode())
+    texts = {
+        n: HERMES.mark + HERMES.opening + head_of("find") + f'{{"id": {2**60 + n}}}' + "}" + HERMES.closing
+        for n in range(4)
+    }
+    assert [n for n, text in texts.items() if takes(one, source, text)] == [1, 2]
 
 
 @pytest.mark.process

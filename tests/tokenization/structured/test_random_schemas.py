@@ -163,13 +163,13 @@ def look_at_numbers(forms: Forms, count: int, judge: Judge) -> tuple[int, int, l
     return taken, offered, wrong
 
 
-def objects(chosen: random.Random) -> Iterator[Any]:
-    """Schemas that join open and closed objects of a few names."""
+def objects(chosen: random.Random, most: int | None = None) -> Iterator[Any]:
+    """Schemas that join open and closed objects of a few names. most: a bound of some of their numbers."""
 
     def plain() -> dict[str, Any]:
         names = chosen.sample(("a", "b", "c"), chosen.randint(0, 3))
         whole: dict[str, Any] = {"type": "integer"}
-        of = [whole, {"type": "integer", "minimum": 3}, True]
+        of = [whole, {"type": "integer", "minimum": 3} | ({} if most is None else {"maximum": most}), True]
         one: dict[str, Any] = {"type": "object"} if chosen.random() < 0.7 else {}
         one["properties"] = {name: chosen.choice(of) for name in names}
         if chosen.random() < 0.5:
@@ -196,7 +196,7 @@ def fits(schema: Any, value: Any, root: Any = None) -> bool:
         return schema
     if schema.get("type") == "integer" and not isinstance(value, int):
         return False
-    if isinstance(value, int) and value < schema.get("minimum", value):
+    if isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
         return False
     parts = [fits(one, value, root) for one in schema.get("allOf", ())]
     parts += [any(fits(one, value, root) for one in schema["anyOf"])] if "anyOf" in schema else []
@@ -219,10 +219,10 @@ TEXTS = [
 ]
 
 
-def look_at_objects(forms: Forms, count: int, judge: Judge) -> tuple[int, int, list[str]]:
+def look_at_objects(forms: Forms, count: int, judge: Judge, most: int | None = None) -> tuple[int, int, list[str]]:
     """(schemas that compiled, valid objects that are taken in no order of their names, what is wrong)."""
     chosen, done, lost, wrong = random.Random(55), 0, 0, list[str]()
-    for schema in itertools.islice(objects(chosen), count):
+    for schema in itertools.islice(objects(chosen, most), count):
         try:
             matcher = forms.matcher(schema)
         except ChatError:

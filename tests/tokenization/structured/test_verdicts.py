@@ -12,12 +12,14 @@ from llguidance import LLMatcher
 from configs.checkpoint import Checkpoint
 from configs.settings import EMBEDDED_MODEL
 from tests.tables import each_of
+from tokenization.chat.errors import ChatError
 from tokenization.chat.grammar import Grammar
 from tokenization.structured.compile import compiled
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
 from tokenization.text.bpe import BPETokenizer
 
 WHOLE = {"type": "integer"}
+ID = 2**60 + 1  # no double
 OPEN = {"type": "object", "properties": {"a": WHOLE}}
 TAGGED = {
     "oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}],
@@ -107,6 +109,70 @@ VERDICTS: list[tuple[Any, list[str], list[str]]] = [
         ["[]", f"[{2**60 + 1}]", "[" + ", ".join([f"{2**60 + 1}"] * 4) + "]"],
     ),
     ({"allOf": [{**WHOLE, "minimum": 0, "maximum": 2**63 - 1}, {"multipleOf": 5}]}, ["0", "5"], ["3", "-5"]),
+    # Numbers that are no doubles, in schemas that are joined.
+    ({"allOf": [{"const": ID}, WHOLE, {"maximum": 2**63 - 1}]}, [f"{ID}"], [f"{ID - 1}", f"{ID + 1}"]),
+    (
+        {"$ref": "#/$defs/id", "maximum": ID + 2, "$defs": {"id": {"type": ["integer", "null"], "minimum": ID}}},
+        [f"{ID}", f"{ID + 2}", "null"],
+        [f"{ID - 1}", f"{ID + 3}", '"a"'],
+    ),
+    (
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "definitions": {"id": {**WHOLE, "minimum": ID}},
+            "allOf": [{"$ref": "#/definitions/id"}, {"exclusiveMaximum": ID + 2}],
+        },
+        [f"{ID}", f"{ID + 1}"],
+        [f"{ID - 1}", f"{ID + 2}"],
+    ),
+    (
+        {**WHOLE, "oneOf": [{"maximum": ID}, {"minimum": ID + 1, "maximum": 2**64 - 1}]},
+        [f"{ID}", f"{ID + 1}", "-1", f"{2**64 - 1}"],
+        [f"{2**64}", "1.5"],
+    ),
+    (
+        {"allOf": [{"enum": [*range(ID, ID + 300), "a"]}, {"minimum": ID + 5}, {"maximum": ID + 200}]},
+        [f"{ID + 5}", f"{ID + 200}", '"a"'],
+        [f"{ID + 4}", f"{ID + 201}", '"b"'],
+    ),
+    ({**WHOLE, "minimum": 0, "maximum": 2**63 - 1, "multipleOf": 7}, ["0", f"{2**63 - 1}"], ["8", f"{2**63 - 2}"]),
+    (
+        {
+            "type": "object",
+            "anyOf": [{"properties": {"id": {**WHOLE, "minimum": ID}}, "required": ["id"]}],
+            "properties": {"id": {"maximum": ID + 1}, "s": {"type": "string", "pattern": "^a*$"}},
+            "additionalProperties": False,
+        },
+        [f'{{"id": {ID}}}', f'{{"id": {ID + 1}, "s": "aa"}}'],
+        ["{}", f'{{"id": {ID + 2}}}', f'{{"id": {ID}, "s": "b"}}', f'{{"id": {ID}, "t": 1}}'],
+    ),
+    (
+        {"allOf": [{"properties": {"id": {"const": ID}}, "required": ["id"]}, {"properties": {"n": {"$ref": "#"}}}]},
+        [f'{{"id": {ID}, "n": {{"id": {ID}, "n": 3}}}}', "3", f'{{"id": {ID}, "x": 1}}'],
+        [f'{{"id": {ID}, "n": {{}}}}', f'{{"id": {ID - 1}}}'],
+    ),
+    (
+        {"type": "array", "prefixItems": [{"minimum": ID}], "allOf": [{"items": {**WHOLE, "maximum": ID + 1}}]},
+        ["[]", f"[{ID}, 5]"],
+        ["[5]", f"[{ID}, {ID + 2}]", f"[{ID + 2}]", '["a"]'],
+    ),
+    # What stands beside a reference holds, also behind another one.
+    (
+        {"$ref": "#/$defs/a", "$defs": {"a": {"maximum": 7, "$ref": "#/$defs/b"}, "b": {**WHOLE, "minimum": -ID}}},
+        ["7", f"{-ID}"],
+        ["75", f"{-ID - 1}"],
+    ),
+    # Two choices of objects of which one lists a name that the other has among its others.
+    (
+        {
+            "anyOf": [
+                {"properties": {"a": {"const": ID}}, "required": ["a"], "type": "object"},
+                {"additionalProperties": {"const": ID + 1}, "type": "object"},
+            ]
+        },
+        [f'{{"a": {ID}}}', f'{{"a": {ID + 1}}}', f'{{"a": {ID}, "b": 1}}'],
+        [f'{{"a": {ID + 2}}}', '{"b": 1}'],
+    ),
     # A closed object beside an open one.
     (
         {**OPEN, "additionalProperties": False, "anyOf": [{"required": ["a"]}]},
@@ -151,6 +217,23 @@ def test_a_text_is_taken_only_where_it_is_valid(
 
     assert [text for text in valid if not takes(text)] == []
     assert [text for text in invalid if takes(text)] == []
+
+
+@each_of(
+    "schema",
+    [
+        {"oneOf": [{**WHOLE, "maximum": ID}, {**WHOLE, "minimum": ID}]},
+        {"allOf": [{"oneOf": [{"multipleOf": 2}, {"multipleOf": 3}]}, {"const": ID}]},
+        {"allOf": [{"const": ID}, {"const": ID + 1}]},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {**WHOLE, "minimum": ID}},
+         "oneOf": [{"$ref": "#/definitions/a", "maximum": ID + 5}, {**WHOLE, "minimum": ID + 6}]},
+    ],
+)  # fmt: skip
+def test_a_schema_that_cannot_be_written_without_joins_is_refused(tokenizer: BPETokenizer, schema: Any) -> None:
+    """A oneOf whose choices share a value, or may: up to draft 7 nothing holds beside a $ref; and what has no value."""
+    vocabulary = GrammarVocabulary(tokenizer, tokenizer.vocab_size)
+    with pytest.raises(ChatError):
+        compiled(Grammar(kind="json_schema", source=json.dumps(schema), param=""), vocabulary)
 
 
 def test_strict_holds_all_properties_and_no_others(tokenizer: BPETokenizer) -> None:
