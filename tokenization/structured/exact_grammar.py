@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tokenization.structured.numbers import as_written, is_large, multiples, whole_numbers
+from tokenization.structured.numbers import as_written, decimals, is_large, multiples, whole_numbers
 from tokenization.structured.schema import BOUNDS, HELD, TYPES, at, reached, subschemas
 
 # Between the tokens of JSON: what `json.dumps` writes, by the key of a schema under which the library takes options.
@@ -127,10 +127,8 @@ class ExactGrammar:
         if not own <= _OBJECT | _ARRAY | _NUMBER:
             raise Unwritable
         if own & _NUMBER and types & {"integer", "number"}:
-            if "number" in types:
-                raise Unwritable
-            yield from self._whole(schema)
-            others -= {"integer"}
+            yield from self._decimal(schema) if "number" in types else self._whole(schema)
+            others -= {"integer", "number"}
         if own & _OBJECT and "object" in types:
             yield self._object(schema)
             others -= {"object"}
@@ -161,6 +159,12 @@ class ExactGrammar:
             yield json_form({"type": "integer", **inner})
         if listed:
             yield self._terminal(" | ".join(_quoted(str(one)) for one in listed))
+
+    def _decimal(self, schema: Mapping[str, Any]) -> Iterator[str]:
+        numbers = decimals(schema.get("minimum"), schema.get("maximum"))
+        if numbers is None or "multipleOf" in schema:
+            raise Unwritable
+        yield self._terminal(f"/{numbers}/")
 
     def _object(self, schema: Mapping[str, Any]) -> str:
         """Properties in the order of the schema, then others."""

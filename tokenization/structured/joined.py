@@ -28,7 +28,7 @@ from tokenization.structured.numbers import as_written
 from tokenization.structured.schema import TYPES, at
 
 Schema = Mapping[str, Any]
-Case = tuple[Schema, ...]  # schemas without joins that a value is valid by, all at once
+Conjunction = tuple[Schema, ...]  # schemas without joins that a value is valid by, all at once
 
 MAX_DEPTH = 48  # of what is joined, in one another
 MAX_JOINED = 1000  # in a schema
@@ -103,7 +103,7 @@ class _Joiner:
         """What a joined schema is a choice of. Of what is left to the compiler it matters whether there is any."""
         depth = self._depth
         try:
-            cases: list[Case] = [()]
+            cases: list[Conjunction] = [()]
             for one in schemas:
                 cases = self._times(cases, self._cases(one, frozenset()))
             return [*self._written(cases)]
@@ -113,7 +113,7 @@ class _Joiner:
             self._depth = depth
             return [True]
 
-    def _cases(self, schema: Any, within: frozenset[int]) -> list[Case]:
+    def _cases(self, schema: Any, within: frozenset[int]) -> list[Conjunction]:
         """What a schema comes to, each case without joins. within: the schemas that led here, by their ids."""
         if isinstance(schema, bool):
             return [()] if schema else []
@@ -121,7 +121,7 @@ class _Joiner:
             raise Unwritable
         within |= {id(schema)}
         own = self._own.setdefault(id(schema), {name: value for name, value in schema.items() if name in _OWN})
-        cases: list[Case] = [(own,)] if own else [()]
+        cases: list[Conjunction] = [(own,)] if own else [()]
         for keyword in (name for name in _JOINS if name in schema):
             if keyword == "$ref":
                 cases = self._times(cases, self._cases(at(self._root, schema["$ref"])[0], within))
@@ -133,12 +133,12 @@ class _Joiner:
                 cases = self._times(cases, some)
         return cases
 
-    def _times(self, some: Sequence[Case], others: Sequence[Case]) -> list[Case]:
+    def _times(self, some: Sequence[Conjunction], others: Sequence[Conjunction]) -> list[Conjunction]:
         """Each of these with each of those, but for what no type of value fits."""
         self._steps += len(some) * len(others)
         if self._steps > MAX_STEPS:
             raise Unwritable
-        found: dict[frozenset[int], Case] = {}
+        found: dict[frozenset[int], Conjunction] = {}
         for a, b in product(some, others):
             case = tuple({id(one): one for one in (*a, *b)}.values())
             if _types(case):
@@ -147,7 +147,7 @@ class _Joiner:
             raise Unwritable
         return [*found.values()]
 
-    def _tell_apart(self, beside: Sequence[Case], choices: Sequence[list[Case]]) -> None:
+    def _tell_apart(self, beside: Sequence[Conjunction], choices: Sequence[list[Conjunction]]) -> None:
         """Raise Unwritable where a value may be valid by two of these choices, and by what stands beside them."""
         if self._is_old:
             raise Unwritable
@@ -155,7 +155,7 @@ class _Joiner:
             if any(self._written(self._times(beside, self._times(a, b)))):
                 raise Unwritable
 
-    def _written(self, cases: Iterable[Case]) -> Iterator[dict[str, Any]]:
+    def _written(self, cases: Iterable[Conjunction]) -> Iterator[dict[str, Any]]:
         """The schemas of some cases: one for each type, and each set of schemas that have keywords about it."""
         free, seen, numbers = set[str](), set[tuple[str, frozenset[int]]](), list[Any]()
         for case in cases:
@@ -266,7 +266,7 @@ def _places(schema: Schema) -> tuple[list[Any], Any]:
     return first, schema.get("additionalItems", True) if isinstance(items, list) else items
 
 
-def _types(case: Case) -> frozenset[str]:
+def _types(case: Conjunction) -> frozenset[str]:
     """The types that a value of a case may have; a number that is whole is an integer."""
     types = TYPES
     for one in case:
@@ -276,7 +276,7 @@ def _types(case: Case) -> frozenset[str]:
     return types - ({"integer"} if "number" in types else set())
 
 
-def _listed(case: Case, types: frozenset[str]) -> Iterator[dict[str, Any]]:
+def _listed(case: Conjunction, types: frozenset[str]) -> Iterator[dict[str, Any]]:
     """The values that all lists of a case have, and that are valid by the rest of it."""
     lists = [{json.dumps(value, sort_keys=True): value for value in as_written(values)}
              for one in case for values in ([one["const"]] if "const" in one else [], one.get("enum", [])) if values
@@ -294,7 +294,7 @@ def _listed(case: Case, types: frozenset[str]) -> Iterator[dict[str, Any]]:
         yield {"enum": fit}
 
 
-def _fits(value: Any, case: Case, types: frozenset[str]) -> bool:
+def _fits(value: Any, case: Conjunction, types: frozenset[str]) -> bool:
     """Whether a value is valid, but for patterns of texts. Raises Unwritable of a list or object that is bound."""
     kind = _KINDS[type(value)]
     if kind not in types and not (kind == "number" and "integer" in types and isinstance(value, int)):

@@ -85,32 +85,41 @@ def _bounds(low: float | None, high: float | None) -> dict[str, Any]:
     return {**({} if low is None else {"minimum": low}), **({} if high is None else {"maximum": high})}
 
 
-def _decimal(named: Any, low: Bound | None, high: Bound | None) -> list[dict[str, Any]]:
+def _decimal(named: Any, low: Bound | None, high: Bound | None, *, rounded: bool = False) -> list[dict[str, Any]]:
     """Alternatives that are a range of doubles together, each bound in it among its values.
 
     The compiler takes the whole number that an open range begins with, and does not take a value whose digits are the
     first ones of the bound that is further from zero: 3.65 and 3.6 of at most 3.651. These are listed.
+    A range with a bound of more digits is left to `exact_grammar.py`, unless it is to be rounded.
     """
-    least, most = _closed(low, math.inf), _closed(high, -math.inf)
+    least, most = _closed(low, math.inf, rounded=rounded), _closed(high, -math.inf, rounded=rounded)
     types = {} if named is None else {"type": named}
     alternatives = [{**types, **_bounds(least, most)}]
+    if _has_large([least, most]):
+        return alternatives
     fits = [value for value in (*_shorter(most), *_shorter(least))
             if (least is None or value >= least) and (most is None or value <= most)]  # fmt: skip
     return [*alternatives, {"enum": list(dict.fromkeys(fits))}] if fits else alternatives
 
 
-def _closed(bound: Bound | None, inwards: float) -> float | None:
-    """The bound, or the first value inwards of it that the compiler reads as it stands."""
+def _closed(bound: Bound | None, inwards: float, *, rounded: bool) -> float | None:
+    """The bound, or the first value inwards of it that the compiler reads as it stands.
+
+    One that is given with more digits than it reads stays as it is, unless it is to be rounded.
+    """
     if bound is None:
         return None
     value = float(bound[0])
+    is_long = _has_large(value) and SMALLEST <= abs(value) < EXACT
     value = math.nextafter(value, inwards) if bound[1] else value
     if 0 < abs(value) < SMALLEST:
         value = math.copysign(SMALLEST, value) if (value < 0) == (inwards < 0) else 0.0
     if value.is_integer() and abs(value) <= EXACT:
         return int(value)
-    rounded = Context(prec=DIGITS, rounding=ROUND_CEILING if inwards > 0 else ROUND_FLOOR)
-    value = float(rounded.create_decimal(repr(value)))
+    if is_long and not rounded:
+        return value
+    context = Context(prec=DIGITS, rounding=ROUND_CEILING if inwards > 0 else ROUND_FLOOR)
+    value = float(context.create_decimal(repr(value)))
     return int(value) if value.is_integer() else value
 
 
@@ -167,10 +176,17 @@ def _has_large(value: Any) -> bool:
 
 
 def narrow(schemas: Iterable[tuple[dict[str, Any], Path]]) -> Unsupported | None:
-    """Round large bounds inwards to doubles, in place, where hardly a value is lost; else say what is not held."""
+    """Round large bounds inwards, in place, where hardly a value is lost; else say what is not held."""
     for one, path in schemas:
         if not is_large(one):
             continue
+        if any(isinstance(one.get(keyword), float) for keyword in ("minimum", "maximum")):
+            ends = [(one.pop(keyword), False) if keyword in one else None for keyword in ("minimum", "maximum")]
+            _replace(one, _decimal(one.get("type"), *ends, rounded=True))
+            if "$ref" in one:
+                one["$ref"] = one.pop("$ref")  # last, as `make_compilable` has it
+            if not is_large(one):
+                continue
         low, high = max(one.get("minimum", -SIGNED), -SIGNED), min(one.get("maximum", SIGNED), SIGNED)
         if _has_large([one.get("const"), one.get("enum")]) or high - low < WIDE:
             keyword = next(name for name in ("const", "enum", *BOUNDS) if _has_large(one.get(name)))
@@ -251,3 +267,79 @@ def _of_one_length(low: str, high: str) -> str:
     if first <= last:
         parts.append(f"[{first}-{last}]{free}")
     return f"{head}({'|'.join(parts)})"
+
+
+def decimals(low: float | None, high: float | None) -> str | None:
+    """A regular expression of the decimals of a range, without exponents; None: there are none."""
+    if low is not None and high is not None and low > high:
+        return None
+    parts = []
+    if low is None or low < 0:
+        parts.append("-" + _magnitudes(0 if high is None or high >= 0 else -high, None if low is None else -low))
+    if high is None or high >= 0:
+        parts.append(_magnitudes(0 if low is None or low <= 0 else low, high))
+    return f"({'|'.join(parts)})"
+
+
+def _magnitudes(low: float, high: float | None) -> str:
+    """Those of a range that begins with 0 or more: by their whole part, then by the digits behind the point."""
+    whole, first = _split(low)
+    if high is None:
+        return f"({whole}{_from(first)}|{_naturals(whole + 1, None)}{_ANY})"
+    last_whole, last = _split(high)
+    if whole == last_whole:
+        return f"{whole}{_between(first, last)}"
+    parts = [f"{whole}{_from(first)}", f"{last_whole}{_up_to(last)}"]
+    if last_whole - whole > 1:
+        parts.append(f"{_naturals(whole + 1, last_whole - 1)}{_ANY}")
+    return f"({'|'.join(parts)})"
+
+
+_ANY, _MORE = r"(\.[0-9]+)?", "[0-9]*"  # a point and digits; more digits
+
+
+def _split(number: float) -> tuple[int, str]:
+    """The whole part, and the digits behind the point up to the last that is not 0."""
+    whole, _, digits = format(Decimal(repr(number)), "f").partition(".")
+    return int(whole), digits.rstrip("0")
+
+
+def _from(low: str) -> str:
+    """The point and what follows it, of fractions that begin with these digits; without digits, of any."""
+    return rf"\.{_digits_from(low)}" if low else _ANY
+
+
+def _up_to(high: str) -> str:
+    return rf"(\.{_digits_up_to(high)})?" if high else r"(\.0+)?"
+
+
+def _between(low: str, high: str) -> str:
+    return rf"\.{_digits_between(low, high)}" if low else _up_to(high)
+
+
+def _digits_from(low: str) -> str:
+    """All digits that follow, of fractions from one on. Each level is one digit of it."""
+    if not low:
+        return _MORE
+    return f"({low[0]}{_digits_from(low[1:])}{_others(int(low[0]) + 1, 9)})"
+
+
+def _digits_up_to(high: str) -> str:
+    if not high:
+        return "0*"
+    rest = _digits_up_to(high[1:])
+    return f"({high[0]}{f'({rest})?' if high[1:] else rest}{_others(0, int(high[0]) - 1)})"
+
+
+def _digits_between(low: str, high: str) -> str:
+    if not low:
+        return f"({_digits_up_to(high)})?"
+    if low[0] == high[0]:
+        return low[0] + _digits_between(low[1:], high[1:])
+    below = f"{high[0]}({_digits_up_to(high[1:])})?"
+    return f"({low[0]}{_digits_from(low[1:])}|{below}{_others(int(low[0]) + 1, int(high[0]) - 1)})"
+
+
+def _others(first: int, last: int) -> str:
+    """One more alternative: a digit of these, and any that follow."""
+    return f"|[{first}-{last}]{_MORE}" if first <= last else ""

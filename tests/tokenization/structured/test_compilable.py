@@ -154,6 +154,7 @@ def test_multiples_that_the_compiler_cannot_multiply_are_refused_together() -> N
         {**first, "anyOf": [{"type": "string"}, second]},
         {**first, "$ref": "#/$defs/b", "$defs": {"b": {"allOf": [second]}}},
         {"multipleOf": 0.5, "allOf": [{"multipleOf": 1 << 29}]},
+        {**first, "$ref": "#/$defs/b", "$defs": {"b": {**second, "$ref": "#/$defs/c"}, "c": {"type": "integer"}}},
     ):
         found = make_compilable(copied(joined))
         assert found is not None and found.pointer == "/multipleOf", joined

@@ -211,6 +211,9 @@ def test_a_refusal_says_what_and_where(one: Compiler) -> None:
     assert "unknown special token" in one.refusal("lark", "start: <|im_start|>")
     nothing = {"type": "object", "properties": {"b": {"type": "string", "pattern": "^a$", "minLength": 5}}}
     assert one.refusal("json_schema", json.dumps({**nothing, "required": ["b"]}))
+    # A part of it, tried by itself, has a reference that leads nowhere; the process ended at that.
+    led = {"properties": {"a": {"$ref": "#/properties/b"}, "b": {"pattern": "^a$", "minLength": 5, "type": "string"}}}
+    assert one.refusal("json_schema", json.dumps({**nothing, **led, "required": ["b"]})).endswith("(at /properties/b)")
 
 
 @pytest.mark.process

@@ -171,6 +171,6 @@ def test_random_joins_are_held_as_jsonschema_judges(forms: Forms, monkeypatch: p
     print(f"{taken} of {offered} valid values are taken, {len(refused)} schemas are refused")
     assert wrong == [] and [one for one in refused if "oneOf" not in one] == []
     assert taken >= 0.999 * offered
-    done, lost, wrong = look_at_objects(forms, 1_000, judge, 2**63 - 1)
+    done, lost, wrong = look_at_objects(forms, 300, judge, 2**63 - 1)
     print(f"objects: {done} compiled, {lost} valid ones are taken in no order")
-    assert wrong == [] and done > 300 and lost == 0
+    assert wrong == [] and done > 100 and lost == 0
