@@ -1,5 +1,6 @@
 """`pixelferry`, or `python -m server`: what a signal means from the first line on, then the subcommands."""
 
+import gc
 import os
 import signal
 import sys
@@ -19,8 +20,11 @@ def main() -> int:
     if sys.argv[1:2] == ["loadtest"]:  # also where a shell had it ignored (`&`)
         signal.signal(signal.SIGINT, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+    gc.disable()  # what is imported is never garbage: to look for some in it is a seventh of importing
     from server import commands
 
+    gc.freeze()
+    gc.enable()
     signal.signal(signal.SIGTERM, ExitOnSignal())
     return commands.main(sys.argv[1:])
 

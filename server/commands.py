@@ -22,7 +22,6 @@ from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
 from server.doctor.command import doctor, look
 from server.http.health import DownloadProgress
-from server.http.openapi.document import openapi_document
 from server.hub.client import HubError
 from server.hub.fetch import with_checkpoint
 from server.listening import listen
@@ -70,6 +69,8 @@ def main(args: list[str]) -> int:
     if command == "models" and not rest:
         return listed(model_table.as_text())
     if command == "openapi" and not rest:
+        from server.http.openapi.document import openapi_document  # as add_document_routes: no start waits for it
+
         return listed(json.dumps(openapi_document(version()), indent=2, ensure_ascii=False))
     if command == "--version" and not rest:
         print(f"pixelferry {version()}")

@@ -7,6 +7,7 @@ ROLE is worker, text_worker, picture_worker, engine or fetcher, by server/childr
 import ctypes
 import faulthandler
 import functools
+import gc
 import os
 import select
 import signal
@@ -160,9 +161,12 @@ def run_engine(channel_fd: int) -> None:
     pulse = Pulse(channel)
     start = channel.recv(None)
     assert isinstance(start, StartEngine)
+    gc.disable()  # what is imported is never garbage: to look for some in torch's takes a tenth of its import
     from model.device import DeviceError
     from model.engine import loop
 
+    gc.freeze()
+    gc.enable()
     with refusals_told(channel):
         try:
             pulse.further()

@@ -18,7 +18,7 @@ from server.http.health import LOOK, DownloadProgress, MetricsPage, add_probe_ro
 from server.http.long_texts import Raw
 from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
-from server.http.openapi.document import add_document_routes
+from server.http.openapi.document_routes import add_document_routes
 from server.http.pages import add_pages
 from server.http.reading import BodyReader, require_json, require_plain
 from server.http.responses import JsonAnswer, encoded, json_response, model_response, plain_answer, written

@@ -66,6 +66,21 @@ def test_a_signal_while_the_rest_is_imported_ends_the_process_and_says_nothing()
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "")
 
 
+def test_a_start_imports_no_document_and_collects_garbage_afterwards() -> None:
+    """FastAPI and the document's types were a second of the processor at each start; openapi_document imports them."""
+    code = (
+        "import gc, sys\n"
+        "from server.__main__ import main\n"
+        "sys.argv[1:] = ['--version']\n"
+        "main()\n"
+        "import server.run\n"
+        "print('server.run' in sys.modules, {'fastapi', 'torch', 'PIL', 'av'} & sys.modules.keys())\n"
+        "print(gc.isenabled(), gc.get_freeze_count() > 10_000)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == ["True set()", "True True"]
+
+
 def can_unshare() -> bool:
     return subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode == 0
 

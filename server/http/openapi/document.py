@@ -1,24 +1,14 @@
-"""The OpenAPI document of this server, which FastAPI makes of the routes' types; and the page that shows it."""
+"""The OpenAPI document of this server, which FastAPI makes of the routes' types."""
 
-import asyncio
-import base64
-import hashlib
-import re
-from functools import partial
-from importlib.resources import files
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 
 from server.http.openapi import chats, looks, messages, responses, texts, transcriptions
-from server.http.openapi.described import LOOK, ref_of
+from server.http.openapi.described import ref_of
 from server.http.openapi.failures import ERROR_TYPES, FAILURES, HEADERS
-from server.http.responses import encoded
 
 # A module that describes routes stands here, and nowhere else.
 ROUTES = (*chats.ROUTES, *responses.ROUTES, *messages.ROUTES, *transcriptions.ROUTES, *texts.ROUTES, *looks.ROUTES)
@@ -31,7 +21,6 @@ is taken wherever `GET` is; another method is a 405 `method_not_allowed`, anothe
 `route_not_supported` where OpenAI has it. In a stream an error is one event `data: {"error": {...}}`, after which no
 `data: [DONE]` follows."""
 UNTYPED = ("HTTPValidationError", "ValidationError")  # FastAPI's own, which no route here answers
-PAGE_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "cache-control": "no-cache"}
 
 
 def openapi_document(version: str, root_path: str | None = None) -> dict[str, Any]:
@@ -70,37 +59,3 @@ def pointed_to() -> dict[str, Any]:
     )
     schemas: dict[str, Any] = found["$defs"]
     return schemas
-
-
-def add_document_routes(app: Starlette, version: str, root_path: str | None) -> None:
-    """GET /openapi.json, made once somebody asks, and /docs."""
-    made: list[bytes] = []
-
-    def make() -> None:
-        made[:] = [encoded(openapi_document(version, root_path))]
-
-    async def document(_: Request) -> Response:
-        if not made:
-            await asyncio.to_thread(make)
-        return Response(made[0], media_type="application/json")
-
-    page = partial(page_response, files(__package__).joinpath("page.html").read_bytes())
-
-    async def docs(_: Request) -> Response:
-        return page()
-
-    app.add_route("/openapi.json", document, methods=list(LOOK))
-    app.add_route("/docs", docs, methods=list(LOOK))
-
-
-def page_response(page: bytes) -> Response:
-    """The page, which may run its own script, have its own style and ask its own server, and nothing else."""
-    script, style = (
-        base64.b64encode(hashlib.sha256(found).digest()).decode()
-        for found in re.findall(rb"<(?:script|style)>(.*?)</", page, re.DOTALL)[::-1]
-    )
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return Response(page, media_type="text/html", headers={**PAGE_HEADERS, "content-security-policy": policy})
