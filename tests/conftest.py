@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 from server.logs.setup import ACCESS, OURS, SILENCED
 from tests.groups import put_in_random_order, put_long_first, scheduling
 from tests.leaks import left_behind, roots_of, start_record
+from tests.marked import is_left_out, unseen
+from tests.quick import LEFT_OUT
 from tests.rerun import pytest_terminal_summary
 
 __all__ = ["pytest_terminal_summary"]  # a hook of pytest's
@@ -52,8 +54,15 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return None if seed is None else f"random order of files: --random-files {seed}"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """True: no test of this file has a mark that is asked for, so it is not imported."""
+    return is_left_out(collection_path, config.option.markexpr) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if missed := unseen(items, LEFT_OUT):
+        raise pytest.UsageError("write `mark.NAME` into the file itself, or `-m NAME` misses: " + ", ".join(missed))
     seed: int | None = config.getoption("--random-files")
     if seed is None:
         put_long_first(items)
