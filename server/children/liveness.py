@@ -17,12 +17,12 @@ import heapq
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from configs.serve import MediaConfig, ServeConfig
 from model.engine.messages import EnginePulse, EngineReady, StepDone
 from shm import Loading
+from shm.stillness import work_of
 from tokenization.chat.parts import Fetched, Kind, Media
 from tokenization.messages import Compile, Draw, Encode, Job, Lane, Measured, WorkerGrown, WorkerPulse
 
@@ -205,12 +205,3 @@ class Liveness:
             self.exceeded = most_still
             return f"{still:.0f} s in one call of a job"
         return None
-
-
-def work_of(pid: int) -> tuple[int, int] | None:
-    """Pages that a process had to wait for, and its processor time in clock ticks; None where the kernel tells none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return int(fields[9]), int(fields[11]) + int(fields[12])

@@ -10,6 +10,7 @@ import numpy as np
 from model.engine.plan import FailureCode, RequestError
 from model.engine.sampling.form_messages import NONE, FormStart
 from model.engine.sampling.logits_processors import BITS
+from shm.stillness import Stillness
 from tokenization.chat.grammar import CompiledGrammar
 
 CODE: FailureCode = "structured_output"
@@ -46,6 +47,7 @@ class AnswerForm:
         self.waits = False  # until the process is asked for the next mask
         self.begun = False  # the process has answered once
         self.expected = 0.0  # processor seconds that its next step is expected to take: some of the last ones took it
+        self.n_lost = 0  # processes that ended in a row before its mask was there, and not over it
         self.needed = 0  # bytes that it held before it was evicted
         self.evicted_at = 0.0  # when (monotonic)
 
@@ -120,6 +122,9 @@ class ClientProcess:
         # What is expected of each slot of the last message that it has not answered yet, of forms that left it, too.
         self.asked: dict[int, float] = {}
         self.asked_at = 0.0  # when it was sent (monotonic)
+        self.stillness: Stillness | None = None  # once it is there
+        self.charged = 0.0  # processor seconds
+        self.took: float | None = None  # in all, where it has ended
         self.starts = False  # some of these begin
         self.n_slots = 0
         self.ended: list[int] = []  # slots, which the next message names

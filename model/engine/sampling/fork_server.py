@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from configs.settings import REPO, child_env
-from model.engine.sampling.form_messages import ENDED, NONE, NUMBER, FormStart
+from model.engine.sampling.form_messages import CHILD_MESSAGE_BYTES, NONE, ChildNews, ChildRequest, FormStart
+from shm.stillness import Stillness
 
 _ENVIRONMENT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 
@@ -31,6 +32,8 @@ class ForkServer:
                 stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd=REPO, env=child_env(_ENVIRONMENT),
             )  # fmt: skip
         self._control.setblocking(False)
+        self._n_sent = self._n_taken = 0  # requests
+        self._stillness = Stillness(self._process.pid)
         self.descriptor = self._control.fileno()
         self.close = weakref.finalize(self, _end, self._control, self._process)
 
@@ -43,43 +46,60 @@ class ForkServer:
             file, at = _in_memory(NONE.to_bytes(4, sys.byteorder, signed=True), 1, stack)
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             stack.enter_context(theirs)
-            ours.setblocking(False)
-            try:
-                socket.send_fds(self._control, [NUMBER.pack(number)], [theirs.fileno(), file])
-            except BlockingIOError:
-                ours.close()
-                return None
-            except OSError:
-                pass  # it has ended, and is about to be heard of
+            with ExitStack() as unless_sent:
+                unless_sent.enter_context(ours)
+                ours.setblocking(False)
+                if not self._send(ChildRequest(number, forks=True), theirs.fileno(), file):
+                    return None
+                unless_sent.pop_all()
         return ours, at
 
     def kill(self, number: int) -> bool:
         """End a child, if it is there. Whether there was time to say so."""
         try:
-            self._control.send(NUMBER.pack(number))
+            return self._send(ChildRequest(number, forks=False))
+        except OSError:  # the machine has no memory now
+            return False
+
+    def _send(self, request: ChildRequest, *descriptors: int) -> bool:
+        """Whether there was time for it. Raises OSError, as where too many descriptors are on their way."""
+        try:
+            socket.send_fds(self._control, [msgspec.msgpack.encode(request)], descriptors)
         except BlockingIOError:
             return False
-        except OSError:
-            pass  # it has ended, and all of them with it
+        except (BrokenPipeError, ConnectionResetError):
+            return True  # it has ended, and all children with it: that is about to be heard of
+        self._n_sent += 1
         return True
 
-    def ended(self) -> list[tuple[int, int]] | None:
-        """(number, exit code) of children that have ended; None: it has itself."""
-        found: list[tuple[int, int]] = []
+    def news(self) -> list[ChildNews] | None:
+        """None: it has itself ended."""
+        found: list[ChildNews] = []
         while True:
             try:
-                message = self._control.recv(ENDED.size)
+                message = self._control.recv(CHILD_MESSAGE_BYTES)
             except BlockingIOError:
                 return found
             except ConnectionResetError:
                 return None
             if not message:
                 return None
-            found.append(ENDED.unpack(message))
+            found.append(msgspec.msgpack.decode(message, type=ChildNews))
+            self._n_taken = found[-1].n_taken
+            self._stillness.reset()
+
+    def hangs(self, now: float) -> bool:
+        """Whether it does nothing, and has something to do."""
+        if self._n_taken == self._n_sent:
+            self._stillness.reset()
+            return False
+        return self._stillness.look(now)
 
 
 def _end(control: socket.socket, process: "subprocess.Popen[bytes]") -> None:
+    """Its children end with it, and one that is stopped ends by this alone."""
     control.close()
+    process.kill()
     process.wait()
 
 

@@ -8,6 +8,7 @@ processor time.
 
 import contextlib
 import ctypes
+import errno
 import gc
 import mmap
 import os
@@ -25,12 +26,13 @@ from llguidance import LLMatcher
 
 from configs.checkpoint import Checkpoint
 from model.engine.sampling.form_messages import (
-    ENDED,
+    CHILD_MESSAGE_BYTES,
     MESSAGE_BYTES,
     MOST_BEGUN,
     NO_CHILD,
     NONE,
-    NUMBER,
+    ChildNews,
+    ChildRequest,
     FormReply,
     FormRequest,
     FormStart,
@@ -59,11 +61,12 @@ def main(argv: list[str]) -> int:
 
 
 class _ForkServer:
-    """Takes numbers and descriptors, and says which child ended how, until the engine has closed its end."""
+    """Forks and ends children, and says which one ended how, until the engine has closed its end."""
 
     def __init__(self, vocabulary: GrammarVocabulary, most_bytes: int, control: socket.socket) -> None:
         self._vocabulary, self._most_bytes, self._control = vocabulary, most_bytes, control
         self._numbers: dict[int, int] = {}  # of children, by process
+        self._n_taken = 0  # requests
 
     def serve(self) -> None:
         control = self._control.fileno()
@@ -79,38 +82,55 @@ class _ForkServer:
                 return
 
     def _take(self) -> bool:
-        message, descriptors, _, _ = socket.recv_fds(self._control, NUMBER.size, 2)
+        message, descriptors, _, _ = socket.recv_fds(self._control, CHILD_MESSAGE_BYTES, 2)
         if not message:
             return False
-        (number,) = NUMBER.unpack(message)
-        if not descriptors:
-            for pid in [pid for pid, own in self._numbers.items() if own == number]:
-                os.kill(pid, signal.SIGKILL)  # not reaped yet, so that the number is its own
-            return True
-        try:
-            pid = os.fork()
-        except OSError:
-            self._control.send(ENDED.pack(number, NO_CHILD))
+        asked = msgspec.msgpack.decode(message, type=ChildRequest)
+        self._n_taken += 1
+        if asked.forks:
+            self._fork(asked.number, descriptors)
         else:
-            if pid == 0:
-                self._child(*descriptors)
-            self._numbers[pid] = number
+            for pid in [pid for pid, own in self._numbers.items() if own == asked.number]:
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so that the number is its own
+            self._tell(asked.number)
+        return True
+
+    def _fork(self, number: int, descriptors: list[int]) -> None:
+        """The kernel drops descriptors for which this process has no room."""
+        parent = os.getpid()
+        try:
+            pid = os.fork() if len(descriptors) == 2 else None
+        except OSError:
+            pid = None
+        if pid == 0:
+            self._child(parent, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        return True
+        if pid is None:
+            self._tell(number, code=NO_CHILD)
+        else:
+            self._numbers[pid] = number
+            self._tell(number, pid=pid)
+
+    def _tell(self, number: int, *, pid: int = 0, code: int | None = None, seconds: float = 0.0) -> None:
+        self._control.send(msgspec.msgpack.encode(ChildNews(self._n_taken, number, pid, code, seconds)))
 
     def _reap(self) -> None:
         while self._numbers:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
             if not pid:
                 return
-            self._control.send(ENDED.pack(self._numbers.pop(pid), os.waitstatus_to_exitcode(status)))
+            code, seconds = os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
+            self._tell(self._numbers.pop(pid), code=code, seconds=seconds)
 
-    def _child(self, link: int, at: int) -> None:
+    def _child(self, parent: int, link: int, at: int) -> None:
         """Never returns."""
-        code, log = 1, os.dup(2)
+        code, log = 1, 2
         try:
+            log = os.dup(2)
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+            if os.getppid() != parent:
+                os._exit(0)  # it has ended before
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._control.close()
@@ -158,7 +178,11 @@ class _Child:
                     _end_after(KILL_SECONDS)
                     self._at[0] = slot
                     self._note(slot, form, form.take(token))
+            self._at[0] = NONE
+            if len(files) < len(asked.begun):
+                raise OSError(errno.EMFILE, "the kernel has dropped descriptors of forms")
             for slot, file in zip(asked.begun, files, strict=True):
+                self._send_reply(if_any=True)  # or what ends this process with the next form would undo it
                 _end_after(COMPILE_SECONDS)
                 self._at[0] = slot
                 began = time.thread_time()
@@ -172,15 +196,17 @@ class _Child:
     def _note(self, slot: int, form: "_Form", seconds: float) -> None:
         """What came of it. That of the next ones does not keep the engine waiting for it."""
         if (why := form.error) is not None:
-            self._reply.failed.append((slot, why))
+            self._reply.failed.append((slot, seconds, why))
         elif form.effort.too_much:
-            self._reply.expensive.append(slot)
+            self._reply.expensive.append((slot, seconds))
         else:
             self._reply.filled.append((slot, seconds))
         if time.monotonic() - self._replied > REPLY_SECONDS:
             self._send_reply()
 
-    def _send_reply(self) -> None:
+    def _send_reply(self, *, if_any: bool = False) -> None:
+        if if_any and not (self._reply.filled or self._reply.expensive or self._reply.failed):
+            return
         reply = msgspec.structs.replace(self._reply, nbytes=max(0, self._resident() - self._had))
         self._link.send(msgspec.msgpack.encode(reply))
         self._reply, self._replied = FormReply(reply.n_asked, 0, [], [], []), time.monotonic()

@@ -26,12 +26,14 @@ from model.engine.sampling.form_messages import (
     MOST_BEGUN,
     NO_CHILD,
     NONE,
+    ChildNews,
     FormReply,
     FormRequest,
     mask_words,
 )
 from model.engine.sampling.waited_for import WaitedFor
 from model.engine.scheduling.fair_shares import Holdings, ServiceClocks
+from shm.stillness import Stillness
 from tokenization.chat.grammar import CompiledGrammar
 
 MAX_REMEMBERED = 1024  # forms whose steps were too expensive
@@ -39,6 +41,7 @@ _TOO_EXPENSIVE = "a step of it takes too much processor time"
 MOST_BUSY = 4  # clients whose processes work at once
 MOST_STARTING = 2  # of these, clients for which one compiles: that may take seconds
 WAIT_SECONDS = 0.05  # where there is nothing but masks to wait for, before others' requests are looked at
+MOST_LOST = 3  # processes in a row that end before a form's mask is there, and not over it
 ROOM_SECONDS = 30.0  # after which a form that was evicted ends for want of room
 _START_SECONDS = 0.01  # that a form is expected to take to its first mask, and each token of it that was drawn already
 _REPLAY_SECONDS = 0.0001
@@ -70,6 +73,7 @@ class Forms:
         self._by_number: dict[int, ClientProcess] = {}
         self._by_link: dict[int, ClientProcess] = {}  # by descriptor: those that have not closed their end
         self._waiting: list[AnswerForm] = []  # whose next mask is not asked for yet
+        self._closed: dict[int, ClientProcess] = {}  # by number: those that were asked for something, until they ended
         self._unkilled: list[int] = []  # numbers of children that must end, and of which there was no time to say so
         self._expensive: OrderedDict[bytes, None] = OrderedDict()  # digests
         self._waits: WaitedFor[int] = WaitedFor(step_seconds)  # by client
@@ -150,6 +154,7 @@ class Forms:
         self._send(process, steps, starts)
         if not process.forms:  # what it was opened for did not get through to it
             self._close(process)
+            self._note_lost([form for form in starts if form.error is None])
         return bool(process.asked)
 
     def receive(self, seconds: float = 0.0) -> None:
@@ -157,9 +162,10 @@ class Forms:
         self._kill()
         for descriptor, _ in self._poll.poll(seconds * 1000):
             if self._server is not None and descriptor == self._server.descriptor:
-                self._receive_ended(self._server)
+                self._receive_news(self._server)
             elif (process := self._by_link.get(descriptor)) is not None:
                 self._receive_from(process)
+        self._end_hung()
 
     def wait(self) -> None:
         """For the next reply, for a moment: where no sequence can go on before its mask."""
@@ -175,7 +181,7 @@ class Forms:
         until, free, left = began + self._step_seconds, began + SLOW_SECONDS, 0.0
         while True:
             self.dispatch()
-            self.receive(left)
+            self.receive(min(left, WAIT_SECONDS))  # one that hangs is looked at meanwhile
             late = [i for i, form in enumerate(forms) if not form.ready]
             missing = {forms[i].client for i in late} if late else set()
             now = time.monotonic()
@@ -266,48 +272,77 @@ class Forms:
             if process.evicted is not None:
                 (evicted, before, _), process.evicted = process.evicted, None
                 evicted.needed = max(before - reply.nbytes, _LEAST_BYTES)
-        for slot, seconds in reply.filled:
+        for slot, seconds in (*reply.filled, *reply.expensive, *[(slot, seconds) for slot, seconds, _ in reply.failed]):
             self._answered(process, slot, seconds)
+        if process.stillness is not None:
+            process.stillness.reset()
+        for slot, seconds in reply.filled:
             if (form := process.forms.get(slot)) is None:  # it has left
                 continue
             # Steps that take long may stand between such that take none: what took long is forgotten by halves.
             form.expected = max(seconds, form.expected / 2) if form.begun else _STEP_SECONDS
-            form.begun, form.filled = True, form.n_sent == len(form.taken)
+            form.begun, form.n_lost, form.filled = True, 0, form.n_sent == len(form.taken)
             if not form.filled:
                 self.ask(form)
-        for slot in (*reply.expensive, *[slot for slot, _ in reply.failed]):
-            self._answered(process, slot, time.monotonic() - process.asked_at)
-        for form in [process.forms[slot] for slot in reply.expensive if slot in process.forms]:
+        for form in [process.forms[slot] for slot, _ in reply.expensive if slot in process.forms]:
             self._remember(form)
-        for form, why in [(process.forms[slot], why) for slot, why in reply.failed if slot in process.forms]:
+        for form, why in [(process.forms[slot], why) for slot, _, why in reply.failed if slot in process.forms]:
             self._fail(form, RequestError(f"the form of the answer could not be held on: {why}", CODE))
         if not self._held.room(0):
             self._evict_newest()
 
-    def _receive_ended(self, server: ForkServer) -> None:
-        ended = server.ended()
-        for number, code in ended or ():
-            if (process := self._by_number.get(number)) is not None:
-                while process.descriptor in self._by_link and self._receive_from(process):
-                    pass  # its last replies, and its end
-                if number in self._by_number:
-                    self._ended(process, code)
-        if ended is None:
-            _log.error("the process of the forms has ended; those of running answers are lost")
-            self._poll.unregister(server.descriptor)
-            server.close()
-            self._server = None
-            for process in tuple(self._by_number.values()):
-                for form in tuple(process.forms.values()):
-                    self._fail(form, RequestError("the form of the answer is lost: its process ended"))
+    def _receive_news(self, server: ForkServer) -> None:
+        if (found := server.news()) is None:
+            return self._lose_server(server, "has ended")
+        for news in found:
+            if (process := self._closed.pop(news.number, None) if news.code is not None else None) is not None:
+                self._settle(process, news.seconds)
+            elif (process := self._by_number.get(news.number)) is not None:
+                if news.pid:
+                    process.stillness = Stillness(news.pid)
+                elif news.code is not None:
+                    self._receive_last(process)
+                    if news.number in self._by_number:
+                        self._ended(process, news)
 
-    def _ended(self, process: ClientProcess, code: int) -> None:
+    def _receive_last(self, process: ClientProcess) -> None:
+        """Its last replies, and its end."""
+        while process.descriptor in self._by_link and self._receive_from(process):
+            pass
+
+    def _end_hung(self) -> None:
+        """A process that owes an answer and does nothing for long is killed: its forms begin again in another one."""
+        now = time.monotonic()
+        for process in self._processes.values():
+            if process.asked and process.stillness is not None and process.stillness.look(now):
+                _log.error("a process of forms hangs and is killed")
+                self._unkilled.append(process.number)
+        if self._server is not None and self._server.hangs(now):
+            self._lose_server(self._server, "hangs and is killed")
+
+    def _lose_server(self, server: ForkServer, why: str) -> None:
+        """Its children end with it, and their forms begin again in those of another one."""
+        _log.error("the process of the forms %s: those of %d running answers begin again", why, len(self._live))
+        self._poll.unregister(server.descriptor)
+        server.close()
+        self._server = None
+        for process in tuple(self._by_number.values()):
+            self._receive_last(process)
+            if process.number in self._by_number:
+                self._note_lost(tuple(process.forms.values()))
+                self._begin_again(process)
+        for process in self._closed.values():
+            self._settle(process, None)
+        self._closed.clear()
+
+    def _ended(self, process: ClientProcess, news: ChildNews) -> None:
         """The form that it was at is why; its client's others begin again in another one."""
-        form = process.forms.get(process.at.item(0))
+        form, code, process.took = process.forms.get(process.at.item(0)), news.code, news.seconds
         if code == NO_CHILD:
             self._lose(tuple(process.forms.values()), "it has no process")
         elif form is None:
             _log.warning("a process of forms has ended with %d: they begin again", code)
+            self._note_lost(tuple(process.forms.values()))
         elif code == -signal.SIGPROF:
             self._remember(form)
         elif code == -signal.SIGABRT:
@@ -315,12 +350,31 @@ class Forms:
         else:
             _log.error("a process of forms has ended with %d over one of them", code)
             self._fail(form, RequestError("the form of the answer is lost: its process ended"))
-        for one in tuple(process.forms.values()):
-            self._leave(one)
-            self.ask(one)
+        self._begin_again(process)
+
+    def _begin_again(self, process: ClientProcess) -> None:
+        """All of its forms, in another one, before such as only begin: those may be what ends it.
+
+        A mask that is there stays, so that each process that ends has brought its forms at least a token further.
+        """
+        again = dict.fromkeys(process.forms.values())
+        for form in again:
+            filled, mask = form.filled, form.mask
+            self._leave(form)
+            form.filled, form.mask, form.waits = filled, mask, not filled
+        first = [form for form in again if form.waits]
+        self._waiting = [*first, *[form for form in self._waiting if form not in again]]
+
+    def _note_lost(self, forms: Sequence[AnswerForm]) -> None:
+        """Their process has ended, over none of them."""
+        for form in [form for form in forms if not form.filled]:
+            form.n_lost += 1
+            if form.n_lost >= MOST_LOST:
+                self._fail(form, RequestError(f"the form of the answer is lost: {MOST_LOST} processes of it ended"))
 
     def _answered(self, process: ClientProcess, slot: int, seconds: float) -> None:
         """seconds: of the processor, that it took."""
+        process.charged += seconds
         if (expected := process.asked.pop(slot, None)) is not None:
             self._clocks.end(process.client, seconds, expected)
 
@@ -338,10 +392,9 @@ class Forms:
 
     def _close(self, process: ClientProcess) -> None:
         """Whatever it is at, it ends now."""
-        if process.asked:  # what it took it does not say: on an idle machine as long as it was waited for
-            expected = sum(process.asked.values())
-            took = max(expected, time.monotonic() - process.asked_at)
-            self._clocks.end(process.client, took, expected)
+        if process.asked:  # what that takes is known when it has ended
+            self._clocks.enter(process.client, waits=True)
+            self._closed[process.number] = process
         if self._by_link.pop(process.descriptor, None) is not None:
             self._poll.unregister(process.descriptor)
         process.link.close()
@@ -349,6 +402,18 @@ class Forms:
         self._held.give(process.client, process.nbytes)
         self._unkilled.append(process.number)
         self._kill()
+        if process.took is not None and self._closed.pop(process.number, None) is not None:
+            self._settle(process, process.took)
+
+    def _settle(self, process: ClientProcess, seconds: float | None) -> None:
+        """It is gone, and was asked for something. seconds: of the processor, that it took in all, where that is known.
+
+        What it did beside forms is counted with that.
+        """
+        expected = sum(process.asked.values())
+        took = expected if seconds is None else max(0.0, seconds - process.charged)
+        self._clocks.end(process.client, took, expected)
+        self._clocks.leave(process.client)
 
     def _kill(self) -> None:
         while self._unkilled and (self._server is None or self._server.kill(self._unkilled[0])):

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from server.children import liveness
-from server.children.liveness import Liveness, work_of
+from server.children.liveness import Liveness
 from shm import Loading
+from shm.stillness import work_of
 from tests.server.doubles import config_of
 
 
