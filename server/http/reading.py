@@ -81,8 +81,8 @@ class BodyReader:
         """What `read` makes of the whole body, and how many bytes of memory that holds.
 
         left: whether its client has; what waits for its turn then is not read on. client: has its share of the thread.
-        json: else nothing in it is counted. Raises what `read` raises, Refusal for a body that holds too much, and
-        ClientDisconnect.
+        json: else nothing in it is counted, and `read` makes steps. Raises what `read` raises, Refusal for a body that
+        holds too much, and ClientDisconnect.
         """
         found: list[bytes] = []
         async for piece in pieces:
@@ -93,7 +93,8 @@ class BodyReader:
             if _counts(np.frombuffer(raw, np.uint8)).within(LARGE):
                 return (read(raw), len(raw)) if len(raw) <= LIGHT_BYTES else weighed(read(raw))
             found = [raw]
-        steps = self._json(found, max_model_len, read) if json else _other(found, read)
+        steps_of: Any = read
+        steps = self._json(found, max_model_len, read) if json else _other(found, steps_of)
         return await self._large.read(client, nbytes, steps, left)
 
     def _json(self, pieces: list[bytes], max_model_len: int, read: Callable[[Raw], R]) -> Steps[tuple[R, int]]:
@@ -112,9 +113,10 @@ def _parsed(pieces: list[bytes], most: Counts, check: CheckText) -> Steps[Parsed
         raise _not_json(error) from None
 
 
-def _other(pieces: list[bytes], read: Callable[[Raw], R]) -> Steps[tuple[R, int]]:
-    """A form: a parser of its own reads it in one step."""
-    return weighed(read((yield from joined(pieces))))
+def _other(pieces: list[bytes], read: Callable[[Raw], Steps[R]]) -> Steps[tuple[R, int]]:
+    """A form, which has a parser of its own."""
+    raw = yield from joined(pieces)
+    return weighed((yield from read(raw)))
 
 
 def weighed(value: R) -> tuple[R, int]:

@@ -11,6 +11,7 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import parse_options_header
 
 from model.family import Transcription
+from server.http.large_bodies import Steps
 from server.http.responses import data
 from server.http.routes.answer_fields import usage
 from server.http.routes.vllm_fields import VllmField, refuse_unsupported, tell_misspelt
@@ -27,6 +28,7 @@ from tokenization.messages import Prepared
 MOST_FIELDS = 32  # of a form
 MOST_TEXT = 1 << 18  # bytes of a field that is no file
 MOST_DISPOSITION = 1024  # bytes that name a part, and its file
+SLICE = 3 << 18  # bytes that are read in one step, in whole groups of base64
 FORMATS = ("json", "text")
 FLAGS = {"true": True, "false": False}
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z -]{1,39}")
@@ -83,9 +85,9 @@ def form_boundary(headers: Mapping[str, str], origins: Collection[str], scheme: 
     return options[b"boundary"]
 
 
-def form_fields(raw: bytes | bytearray, boundary: bytes) -> dict[str, bytearray]:
+def form_fields(raw: bytes | bytearray, boundary: bytes) -> Steps[dict[str, bytearray]]:
     """The fields of a form by name, without the brackets of those that are lists. Raises Refusal."""
-    _check_boundaries(raw, b"\r\n--" + boundary)
+    yield from _check_boundaries(raw, b"\r\n--" + boundary)
     fields: dict[str, bytearray] = {}
     header, value, disposition = bytearray(), bytearray(), bytearray()
     content, ended, n_parts = bytearray(), False, 0
@@ -126,7 +128,9 @@ def form_fields(raw: bytes | bytearray, boundary: bytes) -> dict[str, bytearray]
         },
     )  # fmt: skip
     try:
-        parser.write(raw)  # type: ignore[arg-type]  # a bytearray does as well
+        for start in range(0, len(raw), SLICE):
+            parser.write(bytes(raw[start : start + SLICE]))
+            yield
     except MultipartParseError as error:
         raise invalid_request(f"the body is not a valid form: {error}", code="invalid_form") from None
     if not ended:
@@ -146,21 +150,25 @@ def _part_name(disposition: bytes) -> str:
     return name
 
 
-def _check_boundaries(raw: bytes | bytearray, line: bytes) -> None:
+def _check_boundaries(raw: bytes | bytearray, line: bytes) -> Steps[None]:
     """Raise Refusal for what looks like a boundary and is none, and for too many: the parser weighs each in Python."""
-    at, n = raw.find(line), 0
-    while at >= 0:
-        n, end = n + 1, at + len(line)
-        if n > MOST_FIELDS + 1 or raw[end : end + 2] not in (b"\r\n", b"--"):
-            raise invalid_request("the body is not a valid form: its boundary is inside a part", code="invalid_form")
-        at = raw.find(line, end)
+    end = n = 0
+    for start in range(0, len(raw), SLICE):
+        last = start + SLICE + len(line) - 1  # of those that begin in this slice
+        while (at := raw.find(line, max(start, end), last)) >= 0:
+            n, end = n + 1, at + len(line)
+            if n > MOST_FIELDS + 1 or raw[end : end + 2] not in (b"\r\n", b"--"):
+                raise invalid_request(
+                    "the body is not a valid form: its boundary is inside a part", code="invalid_form"
+                )
+        yield
 
 
 def read_transcription(
     raw: bytes | bytearray, request_id: str, *, boundary: bytes, own: Transcription | None
-) -> TranscriptionRequest:
+) -> Steps[TranscriptionRequest]:
     """The body of POST /v1/audio/transcriptions; own: how the model's family asks. Raises Refusal and ChatError."""
-    form = form_fields(raw, boundary)
+    form = yield from form_fields(raw, boundary)
     sound = form.pop("file", None)
     if not sound:
         raise invalid_request("file: a sound is needed", "file")
@@ -174,12 +182,16 @@ def read_transcription(
     stream = FLAGS.get(fields.get("stream", "false").lower())
     if stream is None:
         raise invalid_request("stream: must be true or false", "stream")
-    encoded = pybase64.b64encode(sound).decode("ascii")
-    source = Media(kind="audio", source=f"data:audio/wav;base64,{encoded}", param="file")
+    source = "data:audio/wav;base64,"
+    for start in range(0, len(sound), SLICE):
+        source += pybase64.b64encode_as_string(memoryview(sound)[start : start + SLICE])  # grows where it lies
+        yield
+    sound.clear()  # megabytes take their time to go: a step of its own
+    yield
     return TranscriptionRequest(
         request=ChatRequest(
             id=request_id,
-            chat=_chat(source, fields, own),
+            chat=_chat(Media(kind="audio", source=source, param="file"), fields, own),
             chat_param="prompt",
             model=fields.get("model"),
             sampling=validated(SamplingRequest, {"temperature": _number(fields.get("temperature", "0"))}),
