@@ -1,8 +1,10 @@
 """The process that fetches media by URL, as the server sees it: what is being fetched, and the line of what waits."""
 
+import asyncio
 import itertools
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from configs.serve import ServeConfig
 from configs.version import version
@@ -22,23 +24,37 @@ from server.fetching.messages import (
 from server.metrics import Metrics
 from shm import Owner
 
+PATIENCE_SECONDS = 1.0  # that a job waits for a place within its client's share before another's fetch ends for it
+
 
 class FetcherDied(Exception):
     """The process ended while it fetched, or cannot be started any more."""
 
 
+class FetchGaveWay(Exception):
+    """Its client had more places than its share, and others asked for theirs."""
+
+
 @dataclass(eq=False, kw_only=True)
 class FetchJob(Replies[FetchedPiece | FetchEnded]):
-    """One medium, from its place in the line to the fetcher's last word on it. `next` raises FetcherDied."""
+    """One medium, from its place in the line to the fetcher's last word on it.
+
+    `next` raises FetcherDied and FetchGaveWay.
+    """
 
     client: str
     expected: float = 1.0  # seconds; nobody knows
     has_turn: bool = field(default=False, init=False)
     begun: float | None = field(default=None, init=False)  # when the fetcher was told
+    gives_way: bool = field(default=False, init=False)  # it was told to end it
 
 
 class Fetcher(SupervisedChild):
-    """So many media at once in all and of one client; whose turn it is among clients says FairQueue."""
+    """So many media at once in all and of one client; whose turn it is among clients says FairQueue.
+
+    Origins may take their time, so that a few clients could hold all places for as long as a fetch may last: the
+    longest fetch of a client that has more than its share of places ends for one that has less and waits.
+    """
 
     def __init__(self, config: ServeConfig, owner: Owner, metrics: Metrics) -> None:
         self.limits = config.fetch
@@ -62,6 +78,7 @@ class Fetcher(SupervisedChild):
         job = FetchJob(str(next(self._numbers)), client=client)
         self._line.join(job)
         self._dispatch()
+        self._be_patient(job)
         try:
             await job.wait_for_turn(self, self._config.wait_seconds)
         except BaseException:  # an interrupt too: who has gone must not stay in line, nor keep a turn
@@ -93,9 +110,11 @@ class Fetcher(SupervisedChild):
                 pass  # its Liveness has heard it
             case FetchedPiece() | FetchEnded():
                 job = self._running[message.request_id]  # it answers what it was asked, until its last word
-                job.put(message)
+                gave_way = job.gives_way and isinstance(message, FetchEnded) and message.outcome == "cancelled"
+                if not gave_way:
+                    job.put(message)
                 if isinstance(message, FetchEnded):
-                    self._over(job)
+                    self._over(job, FetchGaveWay() if gave_way else None)
                     self._dispatch()
 
     def on_reaped(self) -> None:
@@ -115,7 +134,8 @@ class Fetcher(SupervisedChild):
 
     def _dispatch(self) -> None:
         while self.up and self._places.room(1):
-            job = self._line.next(lambda one: self._places[one.client] < self.limits.client_at_once)
+            job = self._line.next(partial(self._is_within, n_clients=self._n_clients()))
+            job = job or self._line.next(self._may_have_one)
             if job is None:
                 return
             job.has_turn = True
@@ -123,7 +143,38 @@ class Fetcher(SupervisedChild):
             self._places.take(job.client, 1)
             job.wake()
 
-    def _over(self, job: FetchJob, failure: FetcherDied | None = None) -> None:
+    def _may_have_one(self, job: FetchJob) -> bool:
+        return self._places[job.client] < self.limits.client_at_once
+
+    def _is_within(self, job: FetchJob, n_clients: int) -> bool:
+        return self._may_have_one(job) and self._places.within(job.client, 1, n_clients)
+
+    def _n_clients(self) -> int:
+        """Whose media are fetched, or wait for it."""
+        return len({job.client for job in (*self._running.values(), *self._line.waiting)})
+
+    def _be_patient(self, job: FetchJob) -> None:
+        if not job.has_turn and not job.ended.is_set():
+            asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._make_room, job)
+
+    def _make_room(self, job: FetchJob) -> None:
+        """It has waited long. One fetch makes room for one job; places that were told to end count as free."""
+        self._be_patient(job)
+        running, n = self._running.values(), self._n_clients()
+        leaving = sum(one.gives_way for one in running)
+        if job not in self._line.waiting or self._places.room(1) or not self._places.within(job.client, 1 + leaving, n):
+            return
+        for client in self._places.beyond(n):
+            staying = [one for one in running if one.client == client and not one.gives_way]
+            begun = [one for one in staying if one.begun is not None]
+            if begun and len(staying) > self._places.capacity / n:
+                longest = min(begun, key=lambda one: one.begun or 0.0)
+                longest.gives_way = True
+                self._metrics.gave_way("fetches")
+                self.tell(CancelFetch(request_id=longest.request_id))
+                return
+
+    def _over(self, job: FetchJob, failure: FetcherDied | FetchGaveWay | None = None) -> None:
         del self._running[job.request_id]
         self._places.give(job.client, 1)
         self._line.done(job, 0.0 if job.begun is None else time.monotonic() - job.begun)

@@ -87,7 +87,7 @@ class Metrics:
             "client_share_gave_way", "What made room for clients that had less than their share, by what was scarce.",
             ("of",),
         )  # fmt: skip
-        for of in ("places", "shared_memory", "bodies"):
+        for of in ("places", "shared_memory", "bodies", "fetches"):
             self._gave_way.labels(of)
         self.prefill = self._of_model(
             "request_prefill_time_seconds", "From its first step to the first token.", FIRST_TOKEN

@@ -8,11 +8,11 @@ from dataclasses import replace
 import msgspec
 
 from configs.fetch import MAX_URL
-from server.children.fetcher import Fetcher, FetcherDied
+from server.children.fetcher import Fetcher, FetcherDied, FetchGaveWay
 from server.children.replies import NobodyUp
 from server.fetching.messages import FetchedPiece, FetchEnded
 from server.requests.prompts import run_together
-from server.requests.refusal import Refusal, internal, invalid_request, overloaded, unavailable
+from server.requests.refusal import Refusal, gave_way, internal, invalid_request, overloaded, unavailable
 from server.requests.request import ChatRequest
 from tokenization.chat.errors import of_frame
 from tokenization.chat.parts import FORBIDDEN_URL, Chat, Fetched, Media
@@ -89,6 +89,8 @@ class _Download:
                     self._fetcher.cancel(job)
         except NobodyUp:
             raise unavailable("nothing can be fetched now", "fetcher_down", retry_after=10) from None
+        except FetchGaveWay:
+            raise gave_way() from None
         except FetcherDied:
             raise unavailable("the process that fetches media ended", "fetcher_died", retry_after=1) from None
         if ended.outcome != "whole":

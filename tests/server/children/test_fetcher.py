@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from configs.fetch import FetchConfig
-from server.children.fetcher import Fetcher, FetcherDied, FetchJob
+from server.children import fetcher as module
+from server.children.fetcher import Fetcher, FetcherDied, FetchGaveWay, FetchJob
 from server.children.replies import NobodyUp
 from server.children.supervisor import CRASH_LOOP_STARTS
 from server.fetching.messages import CancelFetch, Fetch, FetchedPiece, FetchEnded, FetcherPulse, FetcherReady
@@ -45,9 +46,11 @@ def told(fetcher: Fetcher) -> list[str]:
     return [said.url.removeprefix("http://a.test/") for said in told_in(fetcher) if isinstance(said, Fetch)]
 
 
-def end(fetcher: Fetcher, name: str, outcome: Any = "whole") -> None:
+def end(fetcher: Fetcher, name: str, outcome: Any = "whole", client: str = "") -> None:
     (number,) = (
-        said.request_id for said in told_in(fetcher) if isinstance(said, Fetch) and said.url.endswith(f"/{name}")
+        said.request_id
+        for said in told_in(fetcher)
+        if isinstance(said, Fetch) and said.url.endswith(f"{client}/{name}")
     )
     fetcher.on_message(FetchEnded(request_id=number, outcome=outcome))
 
@@ -65,6 +68,53 @@ def test_so_many_at_once_and_of_one_client() -> None:
         await asyncio.gather(*jobs)
 
     play(scenario, at_once=3, client_at_once=2)
+
+
+def cancelled(fetcher: Fetcher) -> list[str]:
+    urls = {said.request_id: said.url for said in told_in(fetcher) if isinstance(said, Fetch)}
+    ended = [said.request_id for said in told_in(fetcher) if isinstance(said, CancelFetch)]
+    return [urls[number].removeprefix("http://a.test/") for number in ended]
+
+
+def test_the_longest_fetch_of_who_has_most_gives_way_to_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clients hold all places, with origins that take their time; a third one gets its share of them, 2 of 6."""
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+
+    async def scenario(fetcher: Fetcher) -> None:
+        slow = await asyncio.gather(*ask(fetcher, "a/1", "a/2", "a/3", "b/1", "b/2", "b/3"))
+        more = ask(fetcher, "a/4", "b/4")  # of those who have their share
+        await asyncio.sleep(0.1)
+        assert cancelled(fetcher) == []
+        new = ask(fetcher, "c/1", "c/2", "c/3")
+        await until(lambda: sorted(cancelled(fetcher)) == ["a/1", "b/1"])
+        for client in "ab":
+            end(fetcher, "1", "cancelled", client)
+        await until(lambda: told(fetcher)[6:] == ["c/1", "c/2"])
+        for job in (slow[0], slow[3]):
+            with pytest.raises(FetchGaveWay):
+                await job.next()
+        await asyncio.sleep(0.1)
+        assert sorted(cancelled(fetcher)) == ["a/1", "b/1"], "each has its share"
+        for task in (*more, new[2]):
+            task.cancel()
+        await asyncio.wait((*more, new[2]))
+
+    play(scenario, at_once=6, client_at_once=3)
+
+
+def test_one_that_has_come_whole_gives_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+
+    async def scenario(fetcher: Fetcher) -> None:
+        one, _ = await asyncio.gather(*ask(fetcher, "a/1", "a/2"))
+        (new,) = ask(fetcher, "b/3")
+        await until(lambda: cancelled(fetcher) == ["a/1"])
+        end(fetcher, "1")
+        (last,) = await one.next()
+        assert isinstance(last, FetchEnded) and last.outcome == "whole"
+        await new
+
+    play(scenario, at_once=2, client_at_once=2)
 
 
 def test_pieces_and_the_last_word_reach_their_job() -> None:
