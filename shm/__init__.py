@@ -22,6 +22,7 @@ from shm.segment import (
     read_segment,
     write_segment,
 )
+from shm.stillness import Stillness, work_of
 from shm.sweep import SweepReport, sweep, sweep_if_last, sweep_in_parts
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "SegmentFull",
     "SegmentGone",
     "SegmentMismatch",
+    "Stillness",
     "SweepReport",
     "WordError",
     "channel_pair",
@@ -64,5 +66,6 @@ __all__ = [
     "sweep",
     "sweep_if_last",
     "sweep_in_parts",
+    "work_of",
     "write_segment",
 ]

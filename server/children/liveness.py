@@ -21,8 +21,7 @@ from typing import Any
 
 from configs.serve import MediaConfig, ServeConfig
 from model.engine.messages import EnginePulse, EngineReady, StepDone
-from shm import Loading
-from shm.stillness import work_of
+from shm import Loading, work_of
 from tokenization.chat.parts import Fetched, Kind, Media
 from tokenization.messages import Compile, Draw, Encode, Job, Lane, Measured, WorkerGrown, WorkerPulse
 

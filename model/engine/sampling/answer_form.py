@@ -10,7 +10,7 @@ import numpy as np
 from model.engine.plan import FailureCode, RequestError
 from model.engine.sampling.form_messages import NONE, FormStart
 from model.engine.sampling.logits_processors import BITS
-from shm.stillness import Stillness
+from shm import Stillness
 from tokenization.chat.grammar import CompiledGrammar
 
 CODE: FailureCode = "structured_output"

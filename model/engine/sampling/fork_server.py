@@ -14,7 +14,7 @@ import numpy as np
 
 from configs.settings import REPO, child_env
 from model.engine.sampling.form_messages import CHILD_MESSAGE_BYTES, NONE, ChildNews, ChildRequest, FormStart
-from shm.stillness import Stillness
+from shm import Stillness
 
 _ENVIRONMENT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 

@@ -33,7 +33,7 @@ from model.engine.sampling.form_messages import (
 )
 from model.engine.sampling.waited_for import WaitedFor
 from model.engine.scheduling.fair_shares import Holdings, ServiceClocks
-from shm.stillness import Stillness
+from shm import Stillness
 from tokenization.chat.grammar import CompiledGrammar
 
 MAX_REMEMBERED = 1024  # forms whose steps were too expensive

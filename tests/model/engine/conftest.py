@@ -1,15 +1,20 @@
 """One tiny checkpoint and its model for all engine tests, and a host whose segments lie in the test's own folder."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from configs.checkpoint import Checkpoint
+from configs.settings import EMBEDDED_MODEL
 from model.engine.messages import SamplingParams
+from model.engine.sampling.forms import Forms
 from model.net.multimodal import MultimodalLM
+from model.registry import family_of
 from tests.model.engine.engine_harness import GREEDY, Alone, EngineHarness, Parts, engine_at, engine_harness_at
 from tests.parity.harness import load_ours
 from tests.tiny.qwen2_vl import write_qwen2_vl
+from tokenization.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +55,27 @@ def alone(model: MultimodalLM, harness: EngineHarness, known: dict[tuple[int, Sa
         return known[key]
 
     return alone
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    checkpoint = Checkpoint(EMBEDDED_MODEL)
+    return family_of(checkpoint).processor(checkpoint, 1 << 24).tokenizer
+
+
+@pytest.fixture
+def opened(tokenizer: Tokenizer) -> Iterator[Callable[..., Forms]]:
+    made: list[Forms] = []
+
+    def of(step_seconds: float = 60.0, nbytes: int = 1 << 30) -> Forms:
+        made.append(Forms(EMBEDDED_MODEL, tokenizer.vocab_size, step_seconds, nbytes))
+        return made[-1]
+
+    yield of
+    for forms in made:
+        for form in tuple(forms._live):
+            form.end()
+        assert forms._server is not None
+        process = forms._server._process.pid
+        forms._server.close()
+        assert not Path(f"/proc/{process}").exists()

@@ -1,13 +1,18 @@
 """Requests whose answers are held to a form: compiled as a worker does, and run by an engine."""
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from model.engine.engine import Engine
 from model.engine.messages import Generate, SamplingParams
+from model.engine.sampling.answer_form import AnswerForm
+from model.engine.sampling.forms import Forms
 from model.net.multimodal import MultimodalLM
 from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, picture
 from tokenization.chat.grammar import CompiledGrammar, Grammar
@@ -79,3 +84,44 @@ class Held:
         finished = self.harness.finished[request.request_id]
         assert finished.reason == "failed"
         return finished.code, finished.message
+
+
+END = 5
+MIB = 1 << 20
+
+
+def of_lark(rules: str) -> CompiledGrammar:
+    top = '%llguidance {"no_forcing": true}\n'
+    return CompiledGrammar(source=json.dumps({"grammars": [{"lark_grammar": top + rules}]}))
+
+
+WORD = of_lark("start: /[ab]{2,900}/")
+
+
+def begun(forms: Forms, grammar: CompiledGrammar = WORD, client: int = 0) -> AnswerForm:
+    form = forms.hold(grammar, (END,), client)
+    form.begin()
+    return form
+
+
+def masks(forms: Forms, *wanted: AnswerForm) -> list[list[int]]:
+    """The ids that each may go on with."""
+    out = np.empty((len(wanted), -(-forms.vocab_size // 32)), np.int32)
+    assert forms.fill(wanted, out) == []
+    return [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in out]
+
+
+def server_of(forms: Forms) -> int:
+    assert forms._server is not None
+    return forms._server._process.pid
+
+
+def until(holds: Callable[[], bool], forms: Forms | None = None) -> None:
+    """forms: which are asked meanwhile."""
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        if forms is None:
+            time.sleep(0.01)
+        else:
+            forms.wait()

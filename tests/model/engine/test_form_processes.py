@@ -1,22 +1,14 @@
-"""The processes of forms: whose turn it is, what they may hold, and what is left when one of them or all are killed."""
+"""The processes of forms: whose turn it is, what they may hold, and for how long steps wait for them."""
 
 import errno
-import json
 import os
-import re
-import resource
 import signal
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from configs.checkpoint import Checkpoint
-from configs.settings import EMBEDDED_MODEL
 from model.engine.plan import RequestError
 from model.engine.sampling import fork_server
 from model.engine.sampling import forms as module
@@ -24,84 +16,21 @@ from model.engine.sampling.answer_form import AnswerForm
 from model.engine.sampling.form_messages import FormReply
 from model.engine.sampling.forms import Forms
 from model.engine.sampling.waited_for import WaitedFor
-from model.registry import family_of
-from shm import stillness
-from tests.model.engine.forms_harness import AMBIGUOUS, children
-from tests.tables import each_of
-from tokenization.chat.grammar import CompiledGrammar
+from tests.model.engine.forms_harness import (
+    AMBIGUOUS,
+    END,
+    MIB,
+    begun,
+    children,
+    masks,
+    of_lark,
+    server_of,
+    until,
+)
 from tokenization.text.tokenizer import Tokenizer
 
-END = 5
-MIB = 1 << 20
-
-
-def of_lark(rules: str) -> CompiledGrammar:
-    top = '%llguidance {"no_forcing": true}\n'
-    return CompiledGrammar(source=json.dumps({"grammars": [{"lark_grammar": top + rules}]}))
-
-
-WORD = of_lark("start: /[ab]{2,900}/")
 # Its lexer has 50 states more for each letter, of which it may have 50,000.
 STATES = of_lark("start: /(.*[ab].{30}x|.*[cd].{30}y)[a-z]*/")
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    checkpoint = Checkpoint(EMBEDDED_MODEL)
-    return family_of(checkpoint).processor(checkpoint, 1 << 24).tokenizer
-
-
-@pytest.fixture
-def opened(tokenizer: Tokenizer) -> Iterator[Callable[..., Forms]]:
-    made: list[Forms] = []
-
-    def of(step_seconds: float = 60.0, nbytes: int = 1 << 30) -> Forms:
-        made.append(Forms(EMBEDDED_MODEL, tokenizer.vocab_size, step_seconds, nbytes))
-        return made[-1]
-
-    yield of
-    for forms in made:
-        for form in tuple(forms._live):
-            form.end()
-        assert forms._server is not None
-        process = forms._server._process.pid
-        forms._server.close()
-        assert not Path(f"/proc/{process}").exists()
-
-
-@pytest.fixture
-def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So short that the tick of the kernel's clock, 10 ms, is what tells work."""
-    monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.03)
-
-
-def begun(forms: Forms, grammar: CompiledGrammar = WORD, client: int = 0) -> AnswerForm:
-    form = forms.hold(grammar, (END,), client)
-    form.begin()
-    return form
-
-
-def masks(forms: Forms, *wanted: AnswerForm) -> list[list[int]]:
-    """The ids that each may go on with."""
-    out = np.empty((len(wanted), -(-forms.vocab_size // 32)), np.int32)
-    assert forms.fill(wanted, out) == []
-    return [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in out]
-
-
-def server_of(forms: Forms) -> int:
-    assert forms._server is not None
-    return forms._server._process.pid
-
-
-def until(holds: Callable[[], bool], forms: Forms | None = None) -> None:
-    """forms: which are asked meanwhile."""
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        if forms is None:
-            time.sleep(0.01)
-        else:
-            forms.wait()
 
 
 def test_a_form_that_began_again_stands_where_it_stood(opened: Callable[..., Forms], tokenizer: Tokenizer) -> None:
@@ -189,215 +118,6 @@ def test_one_that_fills_the_librarys_limits_says_so(opened: Callable[..., Forms]
         form.add(int(random.choice(letters)))
     assert form.error is not None and "too many states" in form.error.message
     assert form.error.code == "structured_output" and masks(forms, other)[0]
-
-
-@each_of("grammar, code", [(CompiledGrammar(source="{}"), "structured_output"), (WORD, "internal")])
-def test_what_ends_one_form_ends_no_other(opened: Callable[..., Forms], grammar: CompiledGrammar, code: str) -> None:
-    """Another client's has another process; its own client's others begin again, as do all of one that was idle."""
-    forms = opened()
-    beside, own = begun(forms), begun(forms, client=1)
-    masks(forms, beside, own)
-    process = max(children(server_of(forms)))  # the newer one
-    if code == "internal":
-        os.kill(process, signal.SIGSTOP)
-    form = begun(forms, grammar, client=1)
-    if code == "internal":
-        forms.dispatch()
-        assert own.process is not None and form.process is own.process
-        own.process.at[0] = form.slot  # as where it is at that form
-        os.kill(process, signal.SIGKILL)
-        until(lambda: form.error is not None, forms)
-    assert masks(forms, form) == [[]] and form.error is not None and form.error.code == code
-    assert masks(forms, own) == masks(forms, beside) and own.error is None
-
-
-def test_forms_of_a_process_that_was_killed_begin_again(opened: Callable[..., Forms], tokenizer: Tokenizer) -> None:
-    forms, a = opened(), tokenizer.encode("a")[0]
-    behind = behind_one_token(forms, a)[1:] * 2
-    found = [begun(forms), begun(forms)]
-    before = masks(forms, *found)
-    until(lambda: len(children(server_of(forms))) == 1, forms)
-    (process,) = children(server_of(forms))
-    os.kill(process, signal.SIGKILL)
-    until(lambda: all(form.process is None for form in found), forms)
-    assert masks(forms, *found) == before, "masks that were there are there"
-    for form in found:
-        form.add(a)
-    assert masks(forms, *found) == behind and len(children(server_of(forms))) == 1
-
-
-def behind_one_token(forms: Forms, token: int) -> list[list[int]]:
-    """The masks of a form that no process lost."""
-    form = begun(forms, client=9)
-    found = masks(forms, form)
-    form.add(token)
-    found += masks(forms, form)
-    form.end()
-    return found
-
-
-@each_of("stopped", [False, True])
-def test_forms_go_on_when_the_process_that_forks_is_killed_or_stopped(
-    opened: Callable[..., Forms], tokenizer: Tokenizer, quick_looks: None, stopped: bool
-) -> None:
-    """Those that run, and those of new clients, which wait for a child: all in children of another one."""
-    forms, a = opened(), tokenizer.encode("a")[0]
-    first, second = behind_one_token(forms, a)
-    one, other = begun(forms), begun(forms, client=1)
-    assert masks(forms, one, other) == [first, first]
-    one.add(a)
-    assert masks(forms, one) == [second]
-    before = server_of(forms)
-    inside = children(before)
-    os.kill(before, signal.SIGSTOP if stopped else signal.SIGKILL)
-    new = begun(forms, client=2)
-    other.add(a)
-    assert masks(forms, new, one, other) == [first, second, second]
-    if not stopped:
-        one.add(a)
-        other.add(a)
-        assert masks(forms, one) == masks(forms, other)
-    until(lambda: forms._server is not None and server_of(forms) != before, forms)
-    until(lambda: not any(_runs(pid) for pid in inside))
-    assert not Path(f"/proc/{before}").exists()
-
-
-def test_a_process_that_loads_for_long_is_not_taken_for_one_that_hangs(
-    opened: Callable[..., Forms], quick_looks: None
-) -> None:
-    """The kernel counts its work: this one's vocabulary takes many looks."""
-    forms = opened()
-    form = begun(forms)
-    forms.dispatch()
-    process = server_of(forms)
-    until(lambda: form.filled, forms)
-    assert server_of(forms) == process
-
-
-def test_a_child_that_is_stopped_ends_the_form_that_it_is_at(opened: Callable[..., Forms], quick_looks: None) -> None:
-    """Its client's others begin again; two such would else keep all new forms waiting."""
-    forms = opened()
-    own = begun(forms)
-    before = masks(forms, own)
-    (child,) = children(server_of(forms))
-    os.kill(child, signal.SIGSTOP)
-    form = begun(forms)
-    forms.dispatch()
-    assert own.process is not None and form.process is own.process
-    own.process.at[0] = form.slot  # as where it is at that form
-    until(lambda: form.error is not None, forms)
-    assert form.error is not None and form.error.code == "internal"
-    assert masks(forms, own) == before and masks(forms, begun(forms)) == before
-
-
-def leave_descriptors(pid: int, n: int) -> None:
-    """Room for so many more than it has open."""
-    taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
-    most = [number for number in range(len(taken) + n + 1) if number not in taken][n]
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
-
-
-@each_of("n, n_ended", [(0, 0), (1, 0), (2, module.MOST_LOST)])
-def test_a_form_whose_child_cannot_be_ends(opened: Callable[..., Forms], n: int, n_ended: int) -> None:
-    """The kernel drops the descriptors of a fork, or a child begins, which has no room for its own and ends."""
-    forms = opened()
-    running = begun(forms)
-    before = masks(forms, running)
-    until(lambda: running.process is not None and running.process.stillness is not None, forms)  # the fork is over
-    most = resource.prlimit(server_of(forms), resource.RLIMIT_NOFILE)
-    n_before = forms._n_processes
-    leave_descriptors(server_of(forms), n)
-    lost = begun(forms, client=1)
-    assert masks(forms, running, lost) == [*before, []]
-    assert lost.error is not None and lost.error.code == "internal"
-    assert forms._n_processes - n_before == max(n_ended, 1)
-    resource.prlimit(server_of(forms), resource.RLIMIT_NOFILE, most)
-    assert masks(forms, begun(forms, client=1)) == before and running.error is None
-
-
-def test_forms_whose_child_has_no_descriptors_begin_again_in_another(opened: Callable[..., Forms]) -> None:
-    forms = opened()
-    found = [begun(forms)]
-    before = masks(forms, *found)
-    leave_descriptors(children(server_of(forms))[0], 1)
-    found += [begun(forms), begun(forms)]
-    assert masks(forms, *found) == before * 3
-
-
-def _is_another(forms: Forms, server: object) -> bool:
-    return forms._server is not server
-
-
-def _has_failed(form: AnswerForm) -> bool:
-    return form.error is not None
-
-
-def test_a_form_whose_processes_end_before_each_of_its_masks_ends(opened: Callable[..., Forms]) -> None:
-    forms = opened()
-    form = begun(forms)
-    n_ended = 0
-    while form.error is None:
-        forms.dispatch()
-        before = forms._server
-        os.kill(server_of(forms), signal.SIGKILL)
-        n_ended += 1
-        until(partial(_is_another, forms, before), forms)
-    assert form.error.code == "internal" and n_ended == module.MOST_LOST
-    assert masks(forms, begun(forms))[0]
-
-
-def test_a_form_that_begins_again_goes_before_new_ones_of_its_client(
-    opened: Callable[..., Forms], tokenizer: Tokenizer
-) -> None:
-    """Those may end their process again and again: each one that ends brings this one a token further."""
-    forms, a = opened(), tokenizer.encode("a")[0]
-    honest = begun(forms)
-    for n in range(2 * module.MOST_LOST):
-        masks(forms, honest)
-        honest.add(a)
-        until(lambda: honest.process is None or not honest.process.asked, forms)  # of those that have left
-        (child,) = children(server_of(forms))
-        os.kill(child, signal.SIGSTOP)
-        ending = begun(forms)
-        forms.dispatch()
-        waiting = [begun(forms) for _ in range(3)]
-        assert ending.process is not None
-        ending.process.at[0] = ending.slot  # as where it is at that one
-        os.kill(child, signal.SIGKILL)
-        until(partial(_has_failed, ending), forms)
-        until(lambda: honest.process is not None, forms)
-        assert honest.process is not None and next(iter(honest.process.forms.values())) is honest, n
-        for form in waiting:
-            form.end()
-    assert masks(forms, honest)[0] and len(honest.taken) == 2 * module.MOST_LOST and honest.error is None
-
-
-def test_an_engine_that_is_killed_leaves_no_process(opened: Callable[..., Forms]) -> None:
-    """The engine here is a fork of this process, with forms of its own."""
-    read, write = os.pipe()
-    if (engine := os.fork()) == 0:
-        try:
-            forms = opened()
-            form = begun(forms)
-            masks(forms, form)
-            os.write(write, f"{server_of(forms)} {children(server_of(forms))[0]}".encode())
-            time.sleep(60)
-        finally:
-            os._exit(1)
-    os.close(write)
-    with open(read, "rb", 0) as pipe:
-        pids = pipe.read(100).split()
-    os.kill(engine, signal.SIGKILL)
-    os.waitpid(engine, 0)
-    assert len(pids) == 2 and re.fullmatch(rb"\d+", pids[0])
-    until(lambda: not any(_runs(int(pid)) for pid in pids))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_what_a_first_mask_took_is_not_expected_of_the_next(opened: Callable[..., Forms], tokenizer: Tokenizer) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from server.children import liveness
 from server.children.liveness import Liveness
-from shm import Loading
-from shm.stillness import work_of
+from shm import Loading, work_of
 from tests.server.doubles import config_of
 
 
