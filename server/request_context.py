@@ -65,6 +65,7 @@ class RequestContext:
     client: str = ""  # who asks, as far as the workers' time is shared: known by its key or address
     prompt_tokens: int = 0
     cached_tokens: int = 0  # of the prompts, those that the engine had in its cache
+    media_tokens: int = 0  # of the prompts, those of pictures, videos and sounds
     generation_tokens: int = 0
     begun: bool = False  # an answer has its first token: from now on the request is not ended for fairness
     first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came
@@ -102,16 +103,14 @@ class ModelTimings:
         self.reason: str | None = None  # why it ended
         self.n_prompt = 0  # tokens
         self.n_cached = 0  # of these, those that the engine had in its cache
+        self.encode_seconds = 0.0  # of its prefill, those of encoders
         self.n_tokens: int | None = None  # sampled; None until the prompt is accepted
         self.seconds: Mapping[str, Mapping[str, float]] = {}  # a worker's, by modality and stage
         self._delivered = False
 
     @property
     def stages(self) -> dict[str, float]:
-        """Seconds of the stages that are over, and of the decode so far; `prepare.*` are parts of `prepare`."""
-        parts = {
-            f"prepare.{modality}.{stage}": taken for modality, of in self.seconds.items() for stage, taken in of.items()
-        }
+        """Seconds of the stages that are over, and of the decode so far; names with a dot are parts of a stage."""
         moments = {"prepare": self.prepared, "queue": self.placed, "prefill": self.first, "decode": self.last}
         found: dict[str, float] = {}
         before = self._context.received
@@ -120,7 +119,13 @@ class ModelTimings:
                 break
             found[name], before = moment - before, moment
             if name == "prepare":
-                found |= parts
+                if self.taken is not None:
+                    found["prepare.worker_queue"] = self.taken - self.entered
+                for modality, of in self.seconds.items():
+                    for stage, taken in of.items():
+                        found[f"prepare.{modality}.{stage}"] = taken
+            elif name == "prefill" and self.encode_seconds:
+                found["prefill.encode"] = self.encode_seconds
         return found
 
     def worker(self) -> None:
@@ -139,21 +144,28 @@ class ModelTimings:
         waited = (self.taken or self.entered) - self.entered  # no stage of a request is in two of these
         self._metrics.preparation.observe(self.prepared - self._context.received - waited)
         self._context.prompt_tokens += self.n_prompt
+        for item in prepared.media:
+            for _, length in item.spans:
+                self._context.media_tokens += length
         self._metrics.prompt_tokens.inc(self.n_prompt)
         self._metrics.request_prompt_tokens.observe(self.n_prompt)
         for modality, stages in prepared.seconds.items():
             for stage, seconds in stages.items():
                 self._metrics.preprocess.labels(modality, stage).observe(seconds)
 
-    def scheduled(self, at: float | None, share: str, n_cached: int) -> None:
+    def scheduled(self, at: float | None, share: str, n_cached: int, encode_seconds: float = 0.0) -> None:
         """When its first step began, None: with its first token; only the first call counts.
 
-        share: the class of its client's share when it was admitted; n_cached: tokens of its prompt that were cached.
+        share: the class of its client's share when it was admitted; n_cached: tokens of its prompt that were cached;
+        encode_seconds: of encoders over its media, 0 where none ran.
         """
         if self.placed is not None:
             return
         self.n_cached = n_cached
         self._context.cached_tokens += n_cached
+        self.encode_seconds = encode_seconds
+        if encode_seconds:
+            self._metrics.encode.observe(encode_seconds)
         self.placed = time.monotonic() if at is None else at
         waited = self.placed - (self.prepared or self.entered)
         self._metrics.queue.observe(waited)

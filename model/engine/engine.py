@@ -153,7 +153,7 @@ class Engine:
         self.progress = None
         step = StepDone(
             tokens=tuple(events), stats=self.stats, seconds=dict(outcome.seconds), n_tokens=progress.tokens,
-            started=started, begun=begun,
+            started=started, begun=begun, encoded=tuple(dict.fromkeys([item.key[0] for item in plan.encodes])),
         )  # fmt: skip
         return self._messages(plan, outcome, errors, step)
 

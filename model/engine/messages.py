@@ -149,6 +149,7 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     # Requests of which something was computed for the first time, and what of their prompts was in the cache. One with
     # several answers may be told again: the first time counts.
     begun: dict[str, int] = {}
+    encoded: tuple[str, ...] = ()  # requests media of which went through an encoder in this step
 
 
 class PromptScored(msgspec.Struct, frozen=True, kw_only=True, tag=True):

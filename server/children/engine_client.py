@@ -67,6 +67,7 @@ class Stream(Replies[TokenEvent]):
     prompt: list[Token] = field(default_factory=list)  # from its second token on, where scored; whole before an answer
     scheduled: float | None = None  # when its first step began, by time.monotonic()
     n_cached: int = 0  # tokens of its prompt that were in the engine's cache then
+    encode_seconds: float = 0.0  # of encoders, in the steps in which they ran over its media
     media_read: list[str] = field(default_factory=list)  # names of segments that the engine will not open again
 
 
@@ -177,6 +178,9 @@ class EngineClient(SupervisedChild):
         for request_id, n_cached in message.begun.items():
             if (stream := self._inside.get(request_id)) is not None and stream.scheduled is None:
                 stream.scheduled, stream.n_cached = message.started, n_cached
+        for request_id in message.encoded:
+            if (stream := self._inside.get(request_id)) is not None:
+                stream.encode_seconds += message.seconds.get("encode", 0.0)
         for event in message.tokens:
             if (stream := self._inside.get(event.request_id)) is not None:
                 stream.n_tokens += 1

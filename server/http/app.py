@@ -77,8 +77,8 @@ def create_app(
     )  # fmt: skip
     requests = RequestReader(service, version)
     add_chat_routes(app, requests)
-    page_made, admission, errors_seen = MetricsPage(service, bodies).made, service.admission, service.metrics.errors
-    add_probe_routes(app, partial(readiness, service), page_made, lambda: admission.n_active, version, errors_seen)
+    page_made, admission = MetricsPage(service, bodies).made, service.admission
+    add_probe_routes(app, partial(readiness, service), page_made, lambda: admission.n_active, version, service.metrics)
     add_message_routes(app, requests)
     add_transcription_route(app, requests, origins)
     add_text_routes(app, requests)
@@ -99,7 +99,7 @@ def create_waiting_app(
     async def metrics_page() -> bytes:
         return metrics.render()
 
-    add_probe_routes(app, lambda: progress.state, metrics_page, int, version, metrics.errors)
+    add_probe_routes(app, lambda: progress.state, metrics_page, int, version, metrics)
 
     async def later(request: Request, _: Exception) -> Response:
         state, error = progress.state

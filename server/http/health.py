@@ -16,7 +16,7 @@ from server.http.connection.request_body import BodyBudget
 from server.http.errors import error_response
 from server.http.responses import json_response
 from server.logs.formats import utc
-from server.metrics import RecentErrors
+from server.metrics import Metrics
 from server.request_context import context_of
 from server.requests.refusal import Refusal, unavailable
 from server.requests.service import RequestService
@@ -32,7 +32,7 @@ ShownState = tuple[dict[str, Any], Refusal | None]  # what /health/ready shows, 
 
 def add_probe_routes(
     app: Starlette, state_now: Callable[[], ShownState], page: Callable[[], Awaitable[bytes]],
-    n_active: Callable[[], int], version: str, errors: RecentErrors,
+    n_active: Callable[[], int], version: str, metrics: Metrics,
 ) -> None:  # fmt: skip
     """What gateways and monitors ask every few seconds, some of it as vLLM has it; routes are looked up in order.
 
@@ -48,11 +48,13 @@ def add_probe_routes(
             return json_response(state)
         return error_response(error, context_of(request.scope).id, state)
 
-    async def metrics(_: Request) -> Response:
+    async def metrics_page(_: Request) -> Response:
         return Response(await page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def last_errors(_: Request) -> Response:
-        return json_response({"errors": [{**asdict(one), "time": utc(one.time)} for one in errors.newest_first()]})
+    async def lately(_: Request) -> Response:
+        found = {"errors": metrics.errors.newest_first(), "slowest": metrics.slow.slowest_first()}
+        shown = {name: [{**asdict(one), "time": utc(one.time)} for one in entries] for name, entries in found.items()}
+        return json_response(shown)
 
     async def version_of_server(_: Request) -> Response:
         return json_response({"version": version})
@@ -65,8 +67,8 @@ def add_probe_routes(
     app.add_route("/health/live", live, methods=LOOK)
     app.add_route("/ping", ready, methods=[*LOOK, "POST"])
     app.add_route("/health/ready", ready, methods=LOOK)
-    app.add_route("/metrics", metrics, methods=LOOK)
-    app.add_route("/status/errors", last_errors, methods=LOOK)
+    app.add_route("/metrics", metrics_page, methods=LOOK)
+    app.add_route("/status/errors", lately, methods=LOOK)
     app.add_route("/version", version_of_server, methods=LOOK)
     app.add_route("/load", load, methods=LOOK)
 

@@ -34,6 +34,15 @@ EXPECTED = frozenset({"downloading", "loading", "stopping"})  # a probe's errors
 ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9_.-]{0,32}")
 MAX_SEGMENTS = 6
+# Keys of a line, by the names that ModelTimings.stages has; one with a dot is a part of the one before.
+STAGES = {
+    "prepare": "prepare_seconds",
+    "prepare.worker_queue": "worker_queue_seconds",
+    "queue": "queue_seconds",
+    "prefill": "prefill_seconds",
+    "prefill.encode": "encode_seconds",
+    "decode": "decode_seconds",
+}
 
 
 def level_of(context: RequestContext) -> int:
@@ -53,9 +62,8 @@ def log_answer(scope: Scope, context: RequestContext, metrics: Metrics, unauthor
         if context.error is not None:
             metrics.reject(context.error)
             metrics.ended(context.error)
-            named = UNMATCHED if route == UNKNOWN else route
             metrics.errors.add(
-                route=named,
+                route=shown_route(scope, context, route),
                 status=context.status,
                 code=context.error,
                 request_id=context.id,
@@ -64,6 +72,8 @@ def log_answer(scope: Scope, context: RequestContext, metrics: Metrics, unauthor
         else:
             for prompt in context.timings:
                 metrics.ended(prompt.reason or "abort")
+        if context.timings:
+            metrics.slow.add(seconds, route, context, context.timings[-1])
     level = level_of(context)
     told = route not in QUIET or (level > logging.INFO and context.error not in EXPECTED)
     if told and log.isEnabledFor(level):
@@ -76,8 +86,9 @@ def log_answer(scope: Scope, context: RequestContext, metrics: Metrics, unauthor
 
 
 def fields_of(scope: Scope, context: RequestContext, seconds: float) -> dict[str, Any]:
-    """Ids, client, times in seconds, tokens and error, each where there is one."""
+    """Ids, client, seconds, tokens and error, each where there is one. Stages are those of the last of its prompts."""
     first_token = context.first_token
+    stages = context.timings[-1].stages if context.timings else {}
     fields = {
         "request_id": context.id,
         "x_request_id": context.client_request_id,
@@ -87,6 +98,9 @@ def fields_of(scope: Scope, context: RequestContext, seconds: float) -> dict[str
         "first_token_seconds": None if first_token is None else round(first_token - context.received, 4),
         "prompt_tokens": context.prompt_tokens or None,
         "generation_tokens": context.generation_tokens if context.prompt_tokens else None,
+        "cached_tokens": context.cached_tokens if context.prompt_tokens else None,
+        "media_tokens": context.media_tokens or None,
+        **{key: round(stages[name], 4) for name, key in STAGES.items() if name in stages},
         "error": context.error,
         "ended": "client_left" if context.left else None,
     }
@@ -100,6 +114,14 @@ def route_of(scope: Scope) -> str:
         route = next((one for one in scope["app"].routes if one.matches(scope)[0] is not Match.NONE), None)
     path: str = getattr(route, "path_format", UNKNOWN)
     return path
+
+
+def shown_route(scope: Scope, context: RequestContext, route: str) -> str:
+    """The route among the last errors. Of one that OpenAI has and this server has not, what errors.py knows of it."""
+    if context.error == "route_not_supported":
+        path: str = scope["path"]
+        return "/".join(path.split("/")[:3])
+    return UNMATCHED if route == UNKNOWN else route
 
 
 def address_of(client: tuple[str, int] | None) -> str:

@@ -1,9 +1,9 @@
-"""All that the server measures of itself: what /metrics shows, the codes of errors, and the last errors."""
+"""All that the server measures of itself: what /metrics shows, codes of errors, last errors and slowest requests."""
 
 from server.metrics.children import ChildSnapshot, ChildState
 from server.metrics.codes import FAULTS, FINISHED, REFUSALS
 from server.metrics.metrics import MALFORMED, MODEL, Metrics
-from server.metrics.recent_errors import KEPT, RecentErrors
+from server.metrics.recent import KEPT, SLOWEST, RecentErrors, SlowRequests
 from server.metrics.registry import PREFIX
 
 __all__ = [
@@ -14,8 +14,10 @@ __all__ = [
     "MODEL",
     "PREFIX",
     "REFUSALS",
+    "SLOWEST",
     "ChildSnapshot",
     "ChildState",
     "Metrics",
     "RecentErrors",
+    "SlowRequests",
 ]

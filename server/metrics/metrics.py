@@ -9,7 +9,7 @@ from model.engine.messages import EngineStats, StepDone
 from server.metrics.children import ChildMetrics, ChildSnapshot
 from server.metrics.codes import FAULTS, FINISHED, REFUSALS
 from server.metrics.edges import ANSWERS, FAST, FIRST_TOKEN, SLOW, STEP, STEP_TOKENS, TOKENS, WORK
-from server.metrics.recent_errors import RecentErrors
+from server.metrics.recent import RecentErrors, SlowRequests
 from server.metrics.registry import PrefixedRegistry
 from shm import PoolStats
 
@@ -37,6 +37,7 @@ class Metrics:
         self._add_memory(new)
         self.children = ChildMetrics(new)
         self.errors = RecentErrors()
+        self.slow = SlowRequests()
 
     def _add_http(self, new: PrefixedRegistry) -> None:
         labels = ("method", "route", "status")
@@ -92,6 +93,9 @@ class Metrics:
         self.prefill = self._of_model(
             "request_prefill_time_seconds", "From its first step to the first token.", FIRST_TOKEN
         )
+        self.encode = self._of_model(
+            "request_encode_time_seconds", "Of its prefill, the encoders' runs over its media.", FIRST_TOKEN
+        )
         self.decode = self._of_model("request_decode_time_seconds", "From the first token to the last.", SLOW)
         self.preprocess = new.histogram(
             "mm_preprocess_seconds", "Time of a worker, by modality and stage.", WORK, ("modality", "stage")
@@ -99,6 +103,7 @@ class Metrics:
 
     def _add_engine(self, new: PrefixedRegistry) -> None:
         name = self.model_name
+        self._stats: EngineStats | None = None  # the engine's latest snapshot, which counts from its start
         self._of_stats = {"gave_way": self._gave_way.labels("seats")}  # counters of the engine's snapshots, by field
         for field, metric, text in (
             ("preemptions", "num_preemptions", "Sequences that gave up their cache."),
@@ -155,6 +160,8 @@ class Metrics:
         """A child of that role ended and is started again."""
         self.children.restart(role)
         if role == "engine":  # it counts from zero
+            self._grow_by_stats()
+            self._stats = None
             for counter in self._of_stats.values():
                 self.registry.begin_again(counter)
 
@@ -178,8 +185,7 @@ class Metrics:
                 series = self._of_stage[stage] = self._steps.labels(stage)
             series.observe(spent)
         self._iteration_tokens.observe(step.n_tokens)
-        for name, counter in self._of_stats.items():
-            self.registry.grow(counter, getattr(step.stats, name))
+        self._stats = step.stats
 
     def look_at(
         self, *, connections: Callable[[], int], unread_bytes: Callable[[], int], lines_dropped: Callable[[], int]
@@ -219,7 +225,14 @@ class Metrics:
 
     def render(self) -> bytes:
         self.registry.grow(self._dropped, self._lines_dropped())
+        self._grow_by_stats()
         return generate_latest(self.registry)
+
+    def _grow_by_stats(self) -> None:
+        """Bring the counters to what the engine last said: nobody reads them between two looks."""
+        if self._stats is not None:
+            for name, counter in self._of_stats.items():
+                self.registry.grow(counter, getattr(self._stats, name))
 
     def _of_model(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return self.registry.histogram(name, text, buckets, (MODEL,)).labels(self.model_name)

@@ -241,7 +241,7 @@ class RequestService:
                     if stream.ended.is_set():
                         raise internal("the engine ended this request before its last token")
                     continue
-                timings.scheduled(stream.scheduled, resources.place.share, stream.n_cached)
+                timings.scheduled(stream.scheduled, resources.place.share, stream.n_cached, stream.encode_seconds)
                 n_before = answers.n_tokens
                 deltas = answers.push(events, stream.prompt)
                 stream.prompt = []

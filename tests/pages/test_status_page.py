@@ -111,8 +111,11 @@ def test_what_dies_shows_as_replaced_and_its_error_appears(tmp_path: Path, opene
             os.kill(server.children("engine")[0], signal.SIGKILL)
         seen(page, "its error", lambda: rows(page, "errors"))
         (error,) = rows(page, "errors")
-        assert error[1:4] == ["/chat", "200", "engine_died"] and re.fullmatch("[0-9a-f]{24}", error[4])
-        until("it leads to the line of the log", lambda: error[4] in server.err)
+        assert error[1:5] == ["/chat", "200", "engine_died", "1"] and re.fullmatch("[0-9a-f]{24}", error[5])
+        until("it leads to the line of the log", lambda: error[5] in server.err)
+        (slow,) = rows(page, "slowest")
+        assert slow[1:3] == ["/chat", "200"] and slow[6] == error[5], "the one that broke off is the slowest, too"
+        assert re.match(r"prepare \d+\.\d\d( \(worker_queue \d+\.\d\d\))? · queue \d", slow[4])
         assert "engine_died" in page.locator("#told").inner_text(), "a screen reader hears of it"
         assert re.search(r"\n[1-9]\d* %", tile(page, "requests that failed")) is not None
         server.http.get("/geheim/geheim.txt", headers={"x-request-id": "geheim-1"})
@@ -163,7 +166,7 @@ def test_behind_an_ingress_it_shows_all_replicas(demo: RunningServer, opened: Op
         assert tile(page, "KV cache in use").split("\n")[1] == "38 %"
         names = [row[0] for row in rows(page, "children")]
         assert {f"{first} · engine", f"{second} · engine"} < {*names} and len({*names}) == len(names)
-        assert [row[4] for row in rows(page, "errors")] == [f"{'d' * 24} · {second}", f"{'d' * 24} · {first}"]
+        assert [row[5] for row in rows(page, "errors")] == [f"{'d' * 24} · {second}", f"{'d' * 24} · {first}"]
         seen(page, "a rate", lambda: "0.00" in tile(page, "requests a second"))
         starts[second] = "3"
         del key_values[first]
@@ -240,15 +243,15 @@ def test_both_languages_and_the_keyboard(demo: RunningServer, opened: Open) -> N
         demo.http.get("/nothing")
         page.locator("#some-errors").wait_for()
         reached = []
-        for _ in range(4):
+        for _ in range(5):
             page.keyboard.press("Tab")
             reached.append(page.evaluate("() => document.activeElement.id || document.activeElement.textContent"))
-        assert reached[:2] == ["to-chat", "language"] and reached[3] == "some-errors", "what scrolls can be reached"
+        assert reached[:2] == ["to-chat", "language"] and "some-errors" in reached[3:], "what scrolls can be reached"
         page.locator("#language").focus()
         page.keyboard.press("Enter")
         assert page.evaluate("() => document.documentElement.lang") == "en"
         assert {row[1] for row in rows(page, "children")} == {"up"} and tile(page, "ready").split("\n")[1] == "yes"
-        assert page.locator("thead").last.inner_text().split() == ["time", "route", "status", "code", "id"]
+        assert page.locator("thead").last.inner_text().split() == ["time", "route", "status", "code", "times", "id"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -280,5 +283,5 @@ def test_a_route_with_awkward_words_is_text(demo: RunningServer, opened: Open) -
         page.route("**/status/errors", lambda route: route.fulfill(body=json.dumps({"errors": [error]})))
         page.goto(f"{demo.url}/status")
         page.locator("#some-errors").wait_for()
-        assert rows(page, "errors")[0][1:] == [error["route"], "500", error["code"], error["id"]]
+        assert rows(page, "errors")[0][1:] == [error["route"], "500", error["code"], "1", error["id"]]
         assert page.locator("#errors img, #errors b").count() == 0

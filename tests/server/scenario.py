@@ -1,10 +1,11 @@
 """The steps of which scenes are made: a request, its worker, its engine, its end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from httpx import Response
 
 from model.engine.messages import Generate, SamplingParams
 from server.children.workers import WorkerJob
@@ -51,6 +52,16 @@ async def leased(scene: Scene, asked: ChatRequest, nbytes: tuple[int, ...] = (10
     await until(lambda: isinstance(scene.to_worker()[-1], Leases))
     names: tuple[str, ...] = scene.to_worker()[-1].names
     return names
+
+
+async def answered_over_http(scene: Scene, asked: Coroutine[Any, Any, Response]) -> Response:
+    """The answer to a chat without media that a client asks, with worker and engine played."""
+    running = asyncio.create_task(asked)
+    await until(lambda: scene.to_worker()[-1:] and isinstance(scene.to_worker()[-1], Prepare))
+    name = scene.to_worker()[-1].request_id
+    await generating(scene, name)
+    scene.say(name, A, B, finish="stop")
+    return await running
 
 
 async def generating(scene: Scene, name: str = "chat-1", n: int = 5, media: int = 0) -> Generate:

@@ -9,6 +9,7 @@ from server.metrics import Metrics
 from server.request_context import ModelTimings, RequestContext
 from tests.server.doubles import prepared, value_of
 from tests.tables import each_of
+from tokenization.messages import MediaItem
 
 
 def test_one_good_request() -> None:
@@ -81,6 +82,31 @@ def test_the_times_on_the_page_add_up_to_the_whole(by_worker: bool, monkeypatch:
     parts = [value_of(metrics, f"request_{name}_time_seconds_sum") for name in names]
     assert parts == [7.0 if by_worker else 0.0, 14.0, 13.0, 17.0, 19.0]
     assert sum(parts) == value_of(metrics, "e2e_request_latency_seconds_sum") == now - 100.0
+
+
+def test_encoders_are_a_part_of_the_prefill_and_a_wait_for_a_worker_of_the_preparation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics, now = Metrics("tiny", "1.2.3"), 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    context = RequestContext(received=now)
+    timings, plain = ModelTimings(metrics, context), ModelTimings(metrics, context)
+    now += 2.0
+    timings.worker()
+    now += 3.0
+    item = MediaItem(kind="image", spans=((2, 5), (9, 2)), grid=(1, 2, 2))
+    timings.prompt(msgspec.structs.replace(prepared("chat-1", 12), media=(item,), seconds={}))
+    timings.scheduled(now + 1.0, "first", 0, 4.0)
+    timings.scheduled(now + 1.0, "first", 0, 9.0)
+    now += 8.0
+    timings.tokens(1)
+    plain.scheduled(None, "first", 0)
+    assert timings.stages == {
+        "prepare": 5.0, "prepare.worker_queue": 2.0, "queue": 1.0, "prefill": 7.0, "prefill.encode": 4.0, "decode": 0.0
+    }  # fmt: skip
+    assert context.media_tokens == 7
+    sums = [value_of(metrics, f"request_{name}_time_seconds_{of}") for name in ("encode",) for of in ("sum", "count")]
+    assert sums == [4.0, 1.0], "of the request without an encoder nothing"
 
 
 def test_its_moments_are_in_order_and_those_that_never_came_are_none() -> None:

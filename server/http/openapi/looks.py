@@ -8,7 +8,7 @@ from pydantic import Field, create_model
 from server.http.openapi.answers import AnswerPart, Missing, ServedModel, ServedModels
 from server.http.openapi.described import LOOK, DescribedRoute
 from server.http.openapi.failures import ERROR_TYPES, UNANSWERED
-from server.metrics import KEPT
+from server.metrics import KEPT, SLOWEST
 
 
 class Alive(AnswerPart):
@@ -38,16 +38,34 @@ class HowFar(AnswerPart):
 
 
 class ErrorSeen(AnswerPart):
-    time: Annotated[datetime, Field(description="When the request ended, UTC.")]
-    route: str = Field(description="Its template; `unmatched`: no route has the path; `malformed`: no HTTP.")
+    time: Annotated[datetime, Field(description="When the latest of them ended, UTC.")]
+    route: str = Field(
+        description="Its template, or a route of OpenAI's; `unmatched`: no route has the path; `malformed`: no HTTP."
+    )
     status: int = Field(description="Of the answer: of a stream that broke off, 200; 499: none began.")
     code: str = Field(description="The error's code, or its kind where it has none.")
+    id: str = Field(description="Ours, of the latest, by which the log can be searched.")
+    count: int = Field(description="How many requests ended with it.")
+    replica: str | Missing = Field(None, description="Whose it was, behind an ingress over several servers.")
+
+
+class SlowRequestSeen(AnswerPart):
+    time: Annotated[datetime, Field(description="When the request ended, UTC.")]
+    route: str = Field(description="Its template.")
+    status: int = Field(description="Of the answer; 499: none began.")
     id: str = Field(description="Ours, by which the log can be searched.")
+    seconds: float = Field(description="From its first byte to its answer's last.")
+    stages: dict[str, float] = Field(description="Seconds, by the names of `timings`.")
+    prompt_tokens: int
+    cached_tokens: int
+    media_tokens: int
+    generation_tokens: int
     replica: str | Missing = Field(None, description="Whose it was, behind an ingress over several servers.")
 
 
 class ErrorsSeen(AnswerPart):
-    errors: list[ErrorSeen] = Field(max_length=KEPT, description="The newest first.")
+    errors: list[ErrorSeen] = Field(max_length=KEPT, description="One for each route, status and code; newest first.")
+    slowest: list[SlowRequestSeen] = Field(max_length=SLOWEST, description="Of the last five minutes, slowest first.")
 
 
 class ServerVersion(AnswerPart):
@@ -79,7 +97,7 @@ ROUTES = (
         f"{_unanswered}.",
     ),
     DescribedRoute(
-        path="/status/errors", tag="probes", summary="The last errors of requests", answer=ErrorsSeen,
+        path="/status/errors", tag="probes", summary="The last errors of requests, and the slowest", answer=ErrorsSeen,
         told="They hold nothing that a client wrote. Errors of probes are not among them.",
     ),
     DescribedRoute(path="/version", tag="probes", summary="The version of Pixelferry", answer=ServerVersion),

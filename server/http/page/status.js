@@ -117,6 +117,26 @@ function fill(body, rows) {
   });
 }
 
+/** The table of that name: when, what `cells` makes of each entry, and by which id the log has it. */
+function list(name, entries, cells) {
+  $(`no-${name}`).hidden = entries.length > 0;
+  $(`some-${name}`).hidden = entries.length === 0;
+  const style = { dateStyle: "short", timeStyle: "medium" };
+  fill($(name), entries.map((one) => [
+    new Date(one.time).toLocaleString(document.documentElement.lang, style), ...cells(one),
+    one.replica ? `${one.id} · ${one.replica}` : one.id,
+  ]));
+}
+
+/** "queue 1.93 · prefill 1.97 (encode 1.41)": stages in their order, with two of their parts. */
+function stagesOf(stages) {
+  const parts = { prepare: "worker_queue", prefill: "encode" };
+  return Object.entries(stages).filter(([name]) => !name.includes(".")).map(([name, seconds]) => {
+    const part = stages[`${name}.${parts[name]}`];
+    return `${name} ${seconds.toFixed(2)}${part ? ` (${parts[name]} ${part.toFixed(2)})` : ""}`;
+  }).join(" · ");
+}
+
 function tiles({ metrics }) {
   const waiting = (metrics.get("num_requests_waiting") ?? []).filter((one) => one.value > 0);
   const capacity = sum(metrics, "shm_bytes_capacity");
@@ -154,7 +174,7 @@ function rowsOfReplicas({ metrics, now }) {
 
 function draw() {
   if (shown === null) return;
-  const { metrics, now, errors } = shown;
+  const { metrics, now, errors, slowest } = shown;
   const build = metrics.get("build_info")?.[0].labels.version;
   const name = metrics.get("num_requests_running")?.[0]?.labels.model_name;
   $("model").textContent = [name, build].filter(Boolean).join(" · ");
@@ -166,13 +186,11 @@ function draw() {
   fill($("children"), [...children].map(([child, { state, started, replaced }]) => [
     child, say(`state_${state}`), started === null || state === "down" ? "–" : duration(now - started), replaced ? `${replaced}` : "–",
   ]));
-  $("no-errors").hidden = errors.length > 0;
-  $("some-errors").hidden = errors.length === 0;
-  const style = { dateStyle: "short", timeStyle: "medium" };
-  fill($("errors"), errors.map((one) => [
-    new Date(one.time).toLocaleString(document.documentElement.lang, style), one.route, `${one.status}`, one.code,
-    one.replica ? `${one.id} · ${one.replica}` : one.id,
-  ]));
+  list("slowest", slowest, (one) => [
+    one.route, `${one.status}`, one.seconds.toFixed(2), stagesOf(one.stages),
+    say("tokensOf", { prompt: one.prompt_tokens, cached: one.cached_tokens, media: one.media_tokens, written: one.generation_tokens }),
+  ]);
+  list("errors", errors, (one) => [one.route, `${one.status}`, one.code, `${one.count ?? 1}`]);
   $("shown").hidden = false;
 }
 
@@ -213,7 +231,7 @@ function tell(changes, errors) {
   if (changes.length) $("told").textContent = changes.join("; ");
 }
 
-function take(text, errors, now) {
+function take(text, { errors, slowest = [] }, now) {
   const metrics = parse(text);
   const replicas = replicasOf(metrics);
   const begun = `${sum(metrics, "process_start_time_seconds")} ${replicas}`;
@@ -224,7 +242,7 @@ function take(text, errors, now) {
   const at = performance.now();
   looks = [...looks.filter((one) => at - one.at <= WINDOW), { at, counts: countsOf(metrics) }];
   tell(lookAtChildren(metrics), errors);
-  shown = { metrics, errors, now, begun };
+  shown = { metrics, errors, slowest, now, begun };
   draw();
 }
 
@@ -254,10 +272,10 @@ async function ask(path) {
 async function read() {
   const page = await ask("metrics");
   if (page === null) return null;
-  const list = await ask("status/errors");
-  if (list === null) return null;
+  const lately = await ask("status/errors");
+  if (lately === null) return null;
   const date = Date.parse(page.headers.get("date")); // the server's clock: this one may be another
-  return [await page.text(), (await list.json()).errors, (Number.isNaN(date) ? Date.now() : date) / 1000];
+  return [await page.text(), await lately.json(), (Number.isNaN(date) ? Date.now() : date) / 1000];
 }
 
 async function look() {

@@ -250,10 +250,20 @@ def test_metrics_are_those_of_all_and_its_own() -> None:
 def errors_of(id_of: str, *seconds: int) -> bytes:
     """As a server answers, the newest first."""
     shown = [
-        {"time": f"2026-11-26T12:00:{second:02}.000Z", "route": "/chat", "status": 400, "code": "c", "id": id_of}
+        {
+            "time": f"2026-11-26T12:00:{second:02}.000Z",
+            "route": "/chat",
+            "status": 400,
+            "code": "c",
+            "id": id_of,
+            "count": 1,
+        }
         for second in sorted(seconds, reverse=True)
     ]
-    return json.dumps({"errors": shown}).encode()
+    slow = {"time": "2026-11-26T12:00:00.000Z", "route": "/chat", "status": 200, "id": id_of, "stages": {}}
+    counts = dict.fromkeys(("prompt_tokens", "cached_tokens", "media_tokens", "generation_tokens"), 1)
+    slowest = [{**slow, **counts, "seconds": float(second)} for second in sorted(seconds, reverse=True)[:10]]
+    return json.dumps({"errors": shown, "slowest": slowest}).encode()
 
 
 def test_the_last_errors_are_those_of_all_the_newest_first() -> None:
@@ -263,10 +273,14 @@ def test_the_last_errors_are_those_of_all_the_newest_first() -> None:
         ("r3", Head(200, JSON), errors_of("b" * 24, *range(1, 60, 2))),
     ]  # fmt: skip
     answer = run(replicas, exchange=Exchange("/status/errors", "GET")).body
+    slowest = ErrorsSeen.model_validate_json(answer).slowest
+    assert [(one.seconds, one.replica) for one in slowest] == [
+        (float(n), f"r{1 + 2 * (n % 2)}") for n in range(59, 49, -1)
+    ]
     seen = ErrorsSeen.model_validate_json(answer).errors
     assert [one.time.second for one in seen] == [*range(59, 9, -1)]
     assert {(one.replica, one.id[0]) for one in seen} == {("r1", "a"), ("r3", "b")}
-    assert run(FakeReplicas(), exchange=Exchange("/status/errors", "GET")).body == b'{"errors":[]}'
+    assert run(FakeReplicas(), exchange=Exchange("/status/errors", "GET")).body == b'{"errors":[],"slowest":[]}'
 
 
 def test_pages_are_open_and_need_no_replica() -> None:

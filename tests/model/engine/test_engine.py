@@ -38,6 +38,7 @@ def test_messages_of_one_request_in_order(model: MultimodalLM, harness: EngineHa
     assert isinstance(done, StepDone) and [event.finish for event in done.tokens] == [None]
     assert set(done.seconds) == {"encode", "prefill", "sample"}
     assert done.begun == {"a": 0} and isinstance(second[0], StepDone) and not second[0].begun
+    assert done.encoded == ("a",) and not second[0].encoded
     assert 0 < done.started < second[0].started
     assert done.stats.running == 1 and done.stats.kv_blocks_used > 0 and done.stats.embedding_bytes > 0
     assert isinstance(second[0], StepDone) and [event.finish for event in second[0].tokens] == ["length"]

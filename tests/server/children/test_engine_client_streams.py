@@ -144,6 +144,21 @@ def test_what_a_prompt_got_is_kept_for_its_request(play: Play) -> None:
     play(scenario)
 
 
+def test_encoders_count_for_the_requests_whose_media_they_ran_over(play: Play) -> None:
+    """A prompt with many media is encoded in several steps; one whose media were kept is encoded in none."""
+
+    async def scenario(scene: Scene) -> None:
+        streams = [await scene.engine.submit(generate(name)) for name in ("a", "b")]
+        for taken, encoded in ((0.5, ("a", "gone")), (0.25, ("a",)), (None, ())):
+            seconds = {"prefill": 3.0} if taken is None else {"prefill": 3.0, "encode": taken}
+            scene.engine.on_message(StepDone(tokens=(), stats=STATS, seconds=seconds, encoded=encoded))
+        assert [stream.encode_seconds for stream in streams] == [0.75, 0.0]
+        for name in ("a", "b"):
+            scene.finished(name, "done")
+
+    play(scenario)
+
+
 def test_when_a_requests_first_step_began_and_what_was_in_the_cache(play: Play) -> None:
     """Not its later ones, and not that of the request beside it."""
 

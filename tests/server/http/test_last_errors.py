@@ -16,7 +16,7 @@ from server.metrics import Metrics
 from server.requests.refusal import timed_out
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import behind_guard, bodies
-from tests.server.scenario import Play
+from tests.server.scenario import Play, answered_over_http
 
 SECRET = "geheim"
 
@@ -50,9 +50,9 @@ def test_an_error_is_told_by_time_route_status_code_and_our_id(play: Play) -> No
         assert first.headers["x-request-id"] == f"{SECRET}-1" and SECRET in second.text + third.text
         errors = await told(http)
         assert [{**one, "time": "", "id": ""} for one in errors] == [
-            {"time": "", "route": "/chat", "status": 400, "code": "unknown_field", "id": ""},
-            {"time": "", "route": "unmatched", "status": 404, "code": "route_not_found", "id": ""},
-            {"time": "", "route": "/v1/models/{name}", "status": 404, "code": "model_not_found", "id": ""},
+            {"time": "", "route": "/chat", "status": 400, "code": "unknown_field", "id": "", "count": 1},
+            {"time": "", "route": "unmatched", "status": 404, "code": "route_not_found", "id": "", "count": 1},
+            {"time": "", "route": "/v1/models/{name}", "status": 404, "code": "model_not_found", "id": "", "count": 1},
         ]
         assert errors[0]["id"] == third.headers["x-request-id"]
         assert all(re.fullmatch(r"[0-9a-f]{24}", one["id"]) for one in errors) and len({e["id"] for e in errors}) == 3
@@ -67,10 +67,35 @@ def test_an_error_is_told_by_time_route_status_code_and_our_id(play: Play) -> No
     asked(play, ask)
 
 
-def test_the_last_fifty_newest_first(play: Play) -> None:
+def test_equal_errors_are_one_and_routes_of_openai_are_named(play: Play) -> None:
     async def ask(scene: Scene, http: httpx.AsyncClient) -> None:
         ids = [(await http.get("/nothing")).headers["x-request-id"] for _ in range(60)]
-        assert [one["id"] for one in await told(http)] == ids[:9:-1]
+        await http.post("/v1/embeddings", json={"input": SECRET})
+        await http.get(f"/v1/files/{SECRET}")
+        found = [(one["route"], one["code"], one["count"]) for one in await told(http)]
+        assert found == [
+            ("/v1/files", "route_not_supported", 1), ("/v1/embeddings", "route_not_supported", 1),
+            ("unmatched", "route_not_found", 60),
+        ]  # fmt: skip
+        assert (await told(http))[2]["id"] == ids[-1] and SECRET not in (await http.get("/status/errors")).text
+
+    asked(play, ask)
+
+
+def test_the_slowest_requests_stand_beside_them_with_their_stages(play: Play) -> None:
+    async def ask(scene: Scene, http: httpx.AsyncClient) -> None:
+        await http.get("/v1/models")
+        answer = await answered_over_http(scene, http.post("/chat", json={"inputs": [{"text": SECRET}]}))
+        assert answer.status_code == 200
+        body = (await http.get("/status/errors")).content
+        (slow,) = ErrorsSeen.model_validate_json(body).slowest
+        assert (slow.route, slow.status, slow.id) == ("/chat", 200, answer.headers["x-request-id"])
+        assert [name for name in slow.stages if "." not in name] == ["prepare", "queue", "prefill", "decode"]
+        assert sum(taken for name, taken in slow.stages.items() if "." not in name) <= slow.seconds
+        assert (slow.prompt_tokens, slow.media_tokens) == (answer.json()["usage"]["prompt_tokens"], 0)
+        assert SECRET.encode() not in body
+
+    asked(play, ask)
 
     asked(play, ask)
 

@@ -18,7 +18,7 @@ from server.request_context import RequestContext, context_of
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import behind_guard, bodies, exchange
 from tests.server.http.exchanges import surrounded as behind_middleware
-from tests.server.scenario import Play
+from tests.server.scenario import Play, answered_over_http
 from tests.tables import each_of
 
 Caplog = pytest.LogCaptureFixture
@@ -179,6 +179,28 @@ def test_times_and_tokens_of_an_answer(caplog: Caplog) -> None:
     ((_, message, fields),) = lines(caplog)
     assert message == "POST /x 200" and fields["first_token_seconds"] == 0.25
     assert (fields["prompt_tokens"], fields["generation_tokens"]) == (12, 3) and "ended" not in fields
+
+
+def test_one_slow_request_is_explained_by_its_line(play: Play, caplog: Caplog) -> None:
+    """Its stages follow one another and add up to the time of its last token; the same that the client can ask for."""
+
+    async def scenario(scene: Scene) -> None:
+        transport = httpx.ASGITransport(app=behind_guard(create_app(scene.service, bodies(100, 1000))))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            body, wants = {"inputs": [{"text": "x"}]}, {"x-pixelferry-timings": "1"}
+            answer = await answered_over_http(scene, client.post("/chat", json=body, headers=wants))
+            await client.post("/chat", json={"inputs": 1})
+        (_, _, fields), (_, _, refused) = lines(caplog)
+        shown = answer.json()["usage"]["timings"]
+        names = ("prepare", "queue", "prefill", "decode")
+        for name in names:
+            assert fields[f"{name}_seconds"] == pytest.approx(shown[name], abs=1e-4)
+        assert 0 <= fields["worker_queue_seconds"] <= fields["prepare_seconds"] + 1e-4
+        assert sum(fields[f"{name}_seconds"] for name in names) <= fields["seconds"] + 1e-3
+        assert fields["cached_tokens"] == 0 and not {"media_tokens", "encode_seconds"} & fields.keys()
+        assert not {f"{name}_seconds" for name in names} & refused.keys() and "cached_tokens" not in refused
+
+    play(scenario)
 
 
 @each_of(
