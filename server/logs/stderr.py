@@ -1,5 +1,6 @@
 """This process's stderr while it serves: a thread writes it, and a reader that stops holds nobody up."""
 
+import errno
 import io
 import logging
 import os
@@ -13,6 +14,8 @@ from typing import TextIO, cast
 log = logging.getLogger("pixelferry")
 
 MOST_BYTES = 4 << 20  # that wait for a reader; what comes then is dropped
+UNREAD = "its reader did not keep up"
+UNWRITTEN = "it could not be written ({}, {})"
 LAST_SECONDS = 2.0  # for a reader to take what waits when the process ends
 
 
@@ -24,7 +27,8 @@ class QueuedStderr(io.TextIOBase):
         self._waiting: deque[bytes] = deque()
         self._changed = threading.Condition()
         self._nbytes = 0  # that wait, those that are being written included
-        self._untold = 0  # lines dropped since the last time that the log told of it
+        self._unsaid: dict[str, int] = {}  # lines dropped since the log last said so, by the reason
+        self._torn = False  # what was last written did not end with its line
         self._closed = False
         self.dropped = 0  # lines, since the start
         threading.Thread(target=self._run, name="log-writer", daemon=True).start()
@@ -33,7 +37,7 @@ class QueuedStderr(io.TextIOBase):
         data = text.encode("utf-8", "backslashreplace")
         with self._changed:
             if self._nbytes + len(data) > MOST_BYTES or self._closed:
-                self._drop(data)
+                self._drop(data, UNREAD)
             else:
                 self._waiting.append(data)
                 self._nbytes += len(data)
@@ -62,22 +66,28 @@ class QueuedStderr(io.TextIOBase):
                     return
                 data = b"".join(self._waiting)
                 self._waiting.clear()
-            written = _written(self._fd, data)
+            # The rest of a line that was cut is lost: the next one begins on a line of its own.
+            taken, error = _written(self._fd, b"\n" + data if self._torn else data)
+            taken -= self._torn
+            if taken >= 0:
+                self._torn = taken > 0 and not data.endswith(b"\n", 0, taken)
             with self._changed:
                 self._nbytes -= len(data)
-                untold = 0
-                if not written:
-                    self._drop(data)
+                unsaid: dict[str, int] = {}
+                if error is not None:
+                    self._drop(
+                        data[max(0, taken) :], UNWRITTEN.format(os.strerror(error), errno.errorcode.get(error, error))
+                    )
                 elif not self._waiting:  # it flows again
-                    untold, self._untold = self._untold, 0
+                    unsaid, self._unsaid = self._unsaid, {}
                 self._changed.notify_all()
-            if untold:
-                log.warning("%d lines of the log were dropped: nobody read it", untold)
+            for reason, lines in unsaid.items():
+                log.warning("%d lines of the log were dropped: %s", lines, reason)
 
-    def _drop(self, data: bytes) -> None:
+    def _drop(self, data: bytes, reason: str) -> None:
         lines = max(1, data.count(b"\n"))
         self.dropped += lines
-        self._untold += lines
+        self._unsaid[reason] = self._unsaid.get(reason, 0) + lines
 
 
 @contextmanager
@@ -93,12 +103,12 @@ def queued_stderr() -> Iterator[QueuedStderr]:
             sys.stderr = own
 
 
-def _written(fd: int, data: bytes) -> bool:
-    """Whether all of it was taken, however long its reader let it wait. False: there is none any more."""
+def _written(fd: int, data: bytes) -> tuple[int, int | None]:
+    """How many bytes were taken, however long a reader let them wait; the errno that ended it, None of all of them."""
     view = memoryview(data)
     try:
         while view:
             view = view[os.write(fd, view) :]
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return len(data) - len(view), error.errno or errno.EIO
+    return len(data), None

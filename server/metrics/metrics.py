@@ -51,7 +51,9 @@ class Metrics:
         self._inflight = new.gauge("mm_inflight_bytes", "Bytes of request bodies that are held now.")
         self._connections = new.gauge("http_connections", "Connections that are open.")
         self._unread = new.gauge("mm_unread_bytes", "Bytes of answers that no client has taken yet.")
-        self._dropped = new.counter("log_lines_dropped", "Log lines that nobody read in time.")
+        self._dropped = new.counter(
+            "log_lines_dropped", "Log lines that were not read in time or could not be written."
+        )
 
     def _add_requests(self, new: PrefixedRegistry) -> None:
         name = self.model_name

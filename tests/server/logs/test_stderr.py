@@ -1,5 +1,6 @@
 """A log whose reader is slow, stops or leaves: who writes never waits, and what is dropped is counted."""
 
+import errno
 import logging
 import os
 import sys
@@ -85,12 +86,44 @@ def test_it_says_how_many_lines_were_dropped_when_it_flows_again(
     deadline = time.monotonic() + 60
     while not caplog.messages and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert caplog.messages == [f"{queued.dropped} lines of the log were dropped: nobody read it"]
+    assert caplog.messages == [f"{queued.dropped} lines of the log were dropped: its reader did not keep up"]
     assert queued.dropped == 7
     assert queued.end(60)
     os.close(writer)
     thread.join()
     os.close(reader)
+
+
+def test_a_disk_that_was_full_tears_no_line_behind_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rest of a cut line is lost, and the next one stands alone; the log says why lines are missing."""
+    disk, room = bytearray(), [7]
+
+    def write(fd: int, data: memoryview) -> int:
+        taken = min(len(data), room[0])
+        if data and not taken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        room[0] -= taken
+        disk.extend(data[:taken])
+        return taken
+
+    monkeypatch.setattr(stderr.os, "write", write)
+    queued = QueuedStderr(-1)
+    for line, free in (("one\n", 0), ("two cut\n", 0), ("lost\n", 0), ("four\n", 100), ("five\n", 0)):
+        room[0] += free
+        queued.write(line)
+        until_written(queued)
+    assert disk == b"one\ntwo\nfour\nfive\n" and queued.dropped == 2
+    assert caplog.messages == [
+        "2 lines of the log were dropped: it could not be written (No space left on device, ENOSPC)"
+    ]
+    assert queued.end(60)
+
+
+def until_written(queued: QueuedStderr) -> None:
+    with queued._changed:
+        assert queued._changed.wait_for(lambda: not queued._nbytes, 60)
 
 
 def test_a_reader_that_left_costs_lines_and_nothing_else() -> None:
