@@ -35,6 +35,7 @@ _MOST_SAID = 1000  # characters of an error
 _MOST_NUMBER = 1 << 53  # of any other whole number, and so far a float counts
 
 PROCESSOR_CONFIG = "processor_config.json"
+_LFS_POINTER = b"version https://git-lfs.github.com/"
 # A section of it -> the keys under which it may stand there, and the file that held it before there were sections.
 _SECTIONS: dict[Section, tuple[tuple[str, ...], str]] = {
     "image_processor": (("image_processor",), "preprocessor_config.json"),
@@ -79,12 +80,20 @@ def whole(value: Any) -> Any:
 REQUIRED: Any = object()  # a default: there is none
 
 
+def refuse_pointer(name: str, content: bytes) -> None:
+    """Raises CheckpointError where the file's first bytes are those of what Git LFS leaves in a file's place."""
+    if content.startswith(_LFS_POINTER):
+        raise CheckpointError(f"{name}: a Git LFS pointer, not the file: run `git lfs pull` in its directory")
+
+
 class ConfigSection:
     """The keys of one JSON object, read one by one with their type; what is never read is ignored."""
 
-    def __init__(self, values: dict[str, Any], location: str) -> None:
+    def __init__(self, values: dict[str, Any], location: str, *, missing: bool = False) -> None:
+        """missing: there is no such file, so that no key can be there."""
         self._values = values
         self.location = location
+        self.missing = missing
 
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
@@ -98,7 +107,8 @@ class ConfigSection:
 
     def origin(self, otherwise: str = "class defaults") -> str:
         """For people: the file and key that hold the values, or what holds where there are none."""
-        return self.location if self else f"{otherwise} ({self.location} says nothing)"
+        silent = "is missing" if self.missing else "says nothing"
+        return self.location if self else f"{otherwise} ({self.location} {silent})"
 
     def read(self, kind: type[T], key: str, default: T = REQUIRED) -> T:
         """A missing or null key takes `default`, a float takes an int. Raises CheckpointError, naming file and key.
@@ -198,7 +208,7 @@ class Checkpoint:
         """The JSON object in file `name`; an absent file reads as empty."""
         text = self.text(name)
         if text is None:
-            return ConfigSection({}, name)
+            return ConfigSection({}, name, missing=True)
         try:
             values = json.loads(text)
         except ValueError as error:
@@ -223,6 +233,7 @@ class Checkpoint:
                 content = file.read(MOST_FILE_BYTES + 1)
             if len(content) > MOST_FILE_BYTES:
                 raise CheckpointError(f"{name}: more than {MOST_FILE_BYTES >> 20} MiB, which no published one has")
+            refuse_pointer(name, content)
             return content.decode("utf-8")
         except UnicodeDecodeError as error:
             raise CheckpointError(f"{name}: not UTF-8 at byte {error.start}") from None

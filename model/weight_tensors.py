@@ -1,21 +1,19 @@
 """Tensors as they lie in the files of a checkpoint: where, in which dtype, and how their bytes are read."""
 
-import json
 import math
 import os
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from configs.checkpoint import CheckpointError
+from configs.checkpoint import CheckpointError, refuse_pointer
+from model.weight_files import read_table, unreadable
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_HEADER_LIMIT = 100_000_000  # bytes, as the safetensors format has it
 _READ_BYTES = 1 << 30  # Linux moves at most 2 GiB in one call
 _AHEAD_BYTES = 1 << 21
 
@@ -106,9 +104,11 @@ def read_pickle(path: Path) -> list[PickledTensor]:
     """
     names = {dtype: name for name, dtype in DTYPES.items()}
     try:
+        with path.open("rb") as file:
+            refuse_pointer(path.name, file.read(64))
         content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     except (RuntimeError, pickle.UnpicklingError, EOFError, LookupError, ValueError, TypeError) as error:
         raise CheckpointError(
             f"{path.name}: damaged, or not a zip file of plain tensors ({type(error).__name__})"
@@ -122,42 +122,8 @@ def read_pickle(path: Path) -> list[PickledTensor]:
 
 
 def read_header(path: Path) -> list[StoredTensor]:
-    """The table of one safetensors file: 8 bytes of length, JSON, then the tensors' bytes. Raises CheckpointError."""
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < 8:
-                raise CheckpointError(f"{path.name}: not a safetensors file: it has {size} bytes")
-            length = int.from_bytes(file.read(8), "little")
-            if length > min(_HEADER_LIMIT, size - 8):
-                raise CheckpointError(f"{path.name}: not a safetensors file, or cut short inside its header")
-            content = file.read(length)
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    try:
-        header = json.loads(content)
-        header.pop("__metadata__", None)
-        return [_entry(path, name, fields, 8 + length, size) for name, fields in header.items()]
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise CheckpointError(f"{path.name}: broken safetensors header: {error!r}") from None
-
-
-def _unreadable(path: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(f"{path.name}: cannot be read: {error.strerror}")
-
-
-def _entry(path: Path, name: str, fields: dict[str, Any], base: int, size: int) -> StoredTensor:
-    begin, end = fields["data_offsets"]
-    shape = tuple(int(side) for side in fields["shape"])
-    dtype = str(fields["dtype"])
-    itemsize = DTYPES[dtype].itemsize if dtype in DTYPES else None
-    if not 0 <= begin <= end or min(shape, default=0) < 0:
-        raise ValueError(f"tensor {name!r} has offsets {begin}..{end} and shape {list(shape)}")
-    if itemsize is not None and end - begin != itemsize * math.prod(shape):
-        raise ValueError(f"tensor {name!r} has {end - begin} bytes for {dtype} {list(shape)}")
-    if base + end > size:
-        raise CheckpointError(f"{path.name}: cut short: tensor {name!r} ends at byte {base + end}, the file at {size}")
-    return StoredTensor(path, name, dtype, shape, base + begin, end - begin)
+    """The tensors of a safetensors file, none of which is read. Raises CheckpointError."""
+    return [StoredTensor(path, one.name, one.dtype, one.shape, one.offset, one.nbytes) for one in read_table(path)]
 
 
 def _read_into(target: memoryview, path: Path, spans: Iterable[tuple[int, int]], label: str, ahead: int | None) -> None:

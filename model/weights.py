@@ -3,14 +3,13 @@
 import logging
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.quantised import refuse_quantised_tensor
-from model.weight_files import first_file, shards
+from model.weight_files import weight_files
 from model.weight_tensors import DTYPES, WHOLE, Cut, PickledTensor, StoredTensor, label_of, read_header, read_pickle
 
 log = logging.getLogger("pixelferry")
@@ -161,22 +160,6 @@ class Weights:
             more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
             shown = ", ".join(left[:_SHOWN]) + more
             raise CheckpointError(f"{self._where}: tensors that this model does not use: {shown}")
-
-
-def weight_files(checkpoint: Checkpoint) -> tuple[list[Path], str | None]:
-    """What is read, and what to say of an index that lies beside it and is not. Raises CheckpointError."""
-    try:
-        held = {path.name for path in checkpoint.path.iterdir() if path.is_file()}
-    except OSError as error:
-        raise CheckpointError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    first = first_file(checkpoint, held, str(checkpoint.path))
-    if first.endswith(".index.json"):
-        return [checkpoint.path / name for name in shards(checkpoint, first, held, str(checkpoint.path))], None
-    index = f"{first}.index.json"
-    if index not in held:
-        return [checkpoint.path / first], None
-    passed_over = f"{first} is read and {index} beside it is passed over, as by transformers: remove the stale one"
-    return [checkpoint.path / first], passed_over
 
 
 def _internal_name(name: str, renames: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """`pixelferry doctor`: what this machine lacks for `serve` with the same settings, each with its remedy.
 
-It needs no model and no NPU, and loads no torch. What it finds has not been compared with real hardware: so it advises,
-and whether a server starts, the server itself decides.
+It needs no NPU, reads no tensor of a model, and loads no torch. What it finds has not been compared with real
+hardware: so it advises, and whether a server starts, the server itself decides.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from configs.logs import LogConfig
 from configs.serve import Device, ServeConfig
 from configs.setting import SettingsError
 from configs.settings import child_env, load_config
-from server.doctor import ascend, card, cpu, devices, hccl, limits, places, variables
+from server.doctor import ascend, card, cpu, devices, hccl, limits, places, variables, weights
 from server.doctor.causes import with_causes
 from server.doctor.finding import Finding, skip
 from server.doctor.machine import DiskSpace, Machine, Tries
@@ -83,7 +83,8 @@ def examine(machine: Machine, config: ServeConfig) -> list[Finding]:
         found = [replace(one, verdict="warn") if one.verdict == "fail" else one for one in found]
     if not npu:
         found += cpu.findings(machine, config)
-    return [*found, *limits.findings(machine, config, npu), *places.findings(machine, config.http)]
+    found += [*limits.findings(machine, config, npu), *places.findings(machine, config.http)]
+    return [*found, weights.finding(config.model)]
 
 
 def look(device: Device) -> tuple[dict[str, str], list[tuple[str, str]]]:

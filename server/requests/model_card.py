@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 
-from configs.checkpoint import Checkpoint, CheckpointError
+from configs.checkpoint import Checkpoint, CheckpointError, Section
 from configs.serve import ServeConfig
 from model.engine.messages import LargestItem
 from model.family import PixelBounds, Transcription
@@ -16,6 +16,7 @@ from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
 from tokenization.chat.parts import Kind, Prompt, RawPrompt
 from tokenization.chat.tool_form import ToolForm
+from tokenization.processor import Processor
 from tokenization.text.template import OPERATORS
 from tokenization.text.thoughts import ThoughtMarks, opens_thought, thought_marks
 from tokenization.text.tokenizer import Tokenizer, named_tokens
@@ -73,6 +74,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
     processor = family.processor(checkpoint, config.media.max_pixels)  # its template is proven by workers
     if given is not None and not processor.written_by.startswith(OPERATORS):
         raise CheckpointError(f"--chat-template: the family {family.name} takes none, it writes its prompts itself")
+    warn_of_missing(checkpoint, processor)
     own = family.config(checkpoint)
     defaults = Defaults.from_checkpoint(checkpoint, own)
     eos_ids = tuple(dict.fromkeys((*defaults.eos_ids, *processor.stop_ids)))
@@ -109,6 +111,19 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         transcription=family.transcription,
         origins=processor.origins,
     )
+
+
+def warn_of_missing(checkpoint: Checkpoint, processor: Processor) -> None:
+    """Of media whose sizes are a class's defaults because the published file was not copied: they may cost twice."""
+    sections: tuple[tuple[Kind, Section], ...] = (("image", "image_processor"), ("audio", "feature_extractor"))
+    for kind, section in sections:
+        found, own = checkpoint.section(section), processor.handlers.get(kind)
+        if own is not None and found.missing and own.origin == found.origin():
+            log.warning(
+                "%s: %s is missing: %ss are prepared by the defaults of the published class, perhaps in other "
+                "sizes and with more tokens than the model was made for; copy the file from where the checkpoint was published",
+                checkpoint.path, found.location, kind,
+            )  # fmt: skip
 
 
 def tokenizers_end(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:

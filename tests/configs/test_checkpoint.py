@@ -115,6 +115,14 @@ def test_architecture_and_absent_files(tmp_path: Path) -> None:
         _ = Checkpoint(write(tmp_path, {"architectures": []})).architecture
 
 
+def test_what_git_lfs_leaves_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(write(tmp_path, {}))
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 4155736\n"
+    (tmp_path / "tokenizer.json").write_text(pointer)
+    with pytest.raises(CheckpointError, match="tokenizer.json: a Git LFS pointer, not the file: run `git lfs pull`"):
+        checkpoint.file("tokenizer.json")
+
+
 def test_the_language_models_own_keys_win_over_those_around_them() -> None:
     both = ConfigSection({"length": 1, "theta": 2, "text_config": {"length": 3, "theta": None}}, "config.json")
     assert (text_config(both).read(int, "length"), text_config(both).read(int, "theta")) == (3, 2)
@@ -124,7 +132,7 @@ def test_the_language_models_own_keys_win_over_those_around_them() -> None:
 
 def test_a_section_replaces_the_older_file_and_says_where_it_stands(tmp_path: Path) -> None:
     checkpoint = Checkpoint(write(tmp_path, {}))
-    assert checkpoint.section("image_processor").origin() == "class defaults (preprocessor_config.json says nothing)"
+    assert checkpoint.section("image_processor").origin() == "class defaults (preprocessor_config.json is missing)"
     write(tmp_path, {"a": 1, "b": 2}, "preprocessor_config.json")
     assert checkpoint.section("feature_extractor").origin() == "preprocessor_config.json"
     write(tmp_path, {"image_processor": {"a": 3}, "audio_processor": {"a": 4}}, "processor_config.json")
@@ -134,7 +142,11 @@ def test_a_section_replaces_the_older_file_and_says_where_it_stands(tmp_path: Pa
         "processor_config.json: image_processor", "processor_config.json: audio_processor"
     )  # fmt: skip
     videos = checkpoint.section("video_processor")
-    assert not videos and videos.origin("rules") == "rules (video_preprocessor_config.json says nothing)"
+    assert not videos and videos.origin("rules") == "rules (video_preprocessor_config.json is missing)"
+    (tmp_path / "video_preprocessor_config.json").write_text("{}")
+    assert (
+        checkpoint.section("video_processor").origin("rules") == "rules (video_preprocessor_config.json says nothing)"
+    )
     write(tmp_path, {"video_processor": []}, "processor_config.json")
     with pytest.raises(CheckpointError, match="processor_config.json: 'video_processor' is not an object"):
         checkpoint.section("video_processor")

@@ -193,6 +193,8 @@ def test_broken_files(tmp_path: Path) -> None:
     entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
     broken(tmp_path, b"", "not a safetensors file: it has 0 bytes")
     broken(tmp_path, b"\xff" * 40, "cut short inside its header")
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 4155736\n"
+    broken(tmp_path, pointer, "a Git LFS pointer, not the file: run `git lfs pull`")
     broken(tmp_path, (5).to_bytes(8, "little") + b"{nope", "broken safetensors header")
     broken(tmp_path, with_header([1]), "broken safetensors header")
     broken(tmp_path, with_header({"a": {"dtype": "F32"}}), "broken safetensors header: KeyError")

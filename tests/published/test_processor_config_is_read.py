@@ -245,7 +245,7 @@ def test_the_table_says_where_each_section_came_from(tmp_path: Path) -> None:
     assert rows(path) == {
         "chat template": "chat_template.json",
         "pictures": "preprocessor_config.json",
-        "videos": "rules of qwen-vl-utils (video_preprocessor_config.json says nothing)",
+        "videos": "rules of qwen-vl-utils (video_preprocessor_config.json is missing)",
         "sounds": "preprocessor_config.json",
     }
     resaved(path)
@@ -258,7 +258,7 @@ def test_the_table_says_where_each_section_came_from(tmp_path: Path) -> None:
     (path / "processor_config.json").unlink()
     audio = {**json.loads((path / "config.json").read_text())["thinker_config"]["audio_config"]}
     change(path, "processor_config.json", feature_extractor={"feature_size": audio["num_mel_bins"]})
-    assert rows(path)["pictures"] == "class defaults (preprocessor_config.json says nothing)"
+    assert rows(path)["pictures"] == "class defaults (preprocessor_config.json is missing)"
 
 
 def test_the_table_names_what_the_model_takes_and_nothing_else(tmp_path: Path) -> None:

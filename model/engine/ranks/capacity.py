@@ -20,9 +20,9 @@ from model.forward_batch import KVSpec
 from model.ops.collectives import Ranks
 from model.ops.load import load_ops
 from model.registry import family_of
+from model.weight_files import weight_files
 from model.weight_shapes import META, AskedWeights, HeaderWeights
 from model.weight_tensors import read_header
-from model.weights import weight_files
 
 DECODERS = ("model.", "lm_head.", "transformer.h.", "transformer.wte.", "transformer.ln_f.")  # how their names begin
 

@@ -30,7 +30,7 @@ def test_a_whole_machine_lacks_nothing(tmp_path: Path) -> None:
     assert [one.check for one in found] == [
         "driver", "driver libraries", "CANN", "CANN parts", "CANN libraries", "versions", "NPUs", "device files",
         "rights", "card", "health", "chip", "NPU memory", "operators", "variables", "shared memory", "open files",
-        "locked memory", "NUMA", "temporary files", "port",
+        "locked memory", "NUMA", "temporary files", "port", "weights",
     ]  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_device_auto_goes_on_without_an_npu(tmp_path: Path) -> None:
     bare = replace(machine, root=tmp_path / "bare", package=lambda name: None, variables={})
     (tmp_path / "bare/dev/shm").mkdir(parents=True)
     assert [one.check for one in examine(bare, config("auto"))] == [
-        "NPU", "torch", "memory", "cores", "shared memory", "open files", "temporary files", "port",
+        "NPU", "torch", "memory", "cores", "shared memory", "open files", "temporary files", "port", "weights",
     ]  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def test_device_cpu_looks_at_no_npu(tmp_path: Path) -> None:
     assert (npu.verdict, npu.found) == ("skip", "not looked at: --device cpu")
     assert [(one.check, one.verdict) for one in others] == [
         (check, "ok") for check in
-        ("torch", "memory", "cores", "shared memory", "open files", "temporary files", "port")
+        ("torch", "memory", "cores", "shared memory", "open files", "temporary files", "port", "weights")
     ]  # fmt: skip
 
 

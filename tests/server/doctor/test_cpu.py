@@ -22,7 +22,7 @@ def test_what_a_whole_machine_has(tmp_path: Path) -> None:
     write(tmp_path, "/proc/self/status", "Cpus_allowed_list:\t0-3,8\n")
     assert [(one.verdict, one.check, one.found) for one in cpu.findings(machine, CONFIG)] == [
         ("ok", "torch", "2.10.0+cpu"),
-        ("ok", "memory", "8,192 MiB free for 0 MiB of weights and 1,024 MiB of --shm-mib"),
+        ("ok", "memory", "8,192 MiB free for 8 MiB of weights and 1,024 MiB of --shm-mib"),
         ("ok", "cores", "5"),
     ]
 
@@ -78,4 +78,4 @@ def test_the_cores_of_several_ranks(ranks: int, npu: bool, verdict: str, said: s
 
 def test_the_memory_of_several_ranks(tmp_path: Path) -> None:
     _, memory, _ = cpu.findings(whole(tmp_path), of_ranks(4))
-    assert memory.found.startswith("8,192 MiB free, 2,048 MiB for each of 4 ranks, for 0 MiB of weights")
+    assert memory.found.startswith("8,192 MiB free, 2,048 MiB for each of 4 ranks, for 8 MiB of weights")

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from configs.serve import GIB, ModelConfig, ServeConfig
+from configs.settings import EMBEDDED_MODEL
 from server.doctor.machine import Card, DiskSpace, Machine, Tries
 
-CONFIG = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
+CONFIG = ServeConfig(model=ModelConfig(path=EMBEDDED_MODEL, served_name=""))
 PACKAGES = {"torch": "2.10.0+cpu", "torch_npu": "2.10.0.post4"}
 CARD = Card(count=1, soc="Ascend910B3", free=61 * GIB, total=64 * GIB, health="OK")
 TWO_CARDS = replace(CARD, count=2, others=(Card(soc="Ascend910B3", free=60 * GIB, total=64 * GIB),), links=((0, 1, 1),))

@@ -33,6 +33,24 @@ def test_a_model_inside_another_is_asked_itself(tmp_path: Path, layout: OmniLayo
     assert {item.kind for item in card.largest} == card.modalities == {"image", "video", "audio"}
 
 
+def test_a_preprocessor_config_that_was_not_copied_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same picture had 99 tokens, where it has 48 with the file. An empty file says nothing, and is there."""
+    path = write_qwen2_5_omni(tmp_path / "omni")
+    read_model_card(config_of(path))
+    caplog.clear()
+    (path / "preprocessor_config.json").unlink()
+    card = read_model_card(config_of(path))
+    said = [one.removeprefix(f"{path}: ").partition(" by the defaults")[0] for one in caplog.messages]
+    assert {f"preprocessor_config.json is missing: {kind}s are prepared" for kind in ("image", "audio")} <= {*said}
+    assert card.origins["pictures"] == "class defaults (preprocessor_config.json is missing)"
+    caplog.clear()
+    (path / "preprocessor_config.json").write_text("{}")
+    read_model_card(config_of(path))
+    assert not any("is missing" in one for one in caplog.messages)
+
+
 def config_of(path: Path, **http: Any) -> ServeConfig:
     return ServeConfig(model=ModelConfig(path=path, served_name="served"), http=HttpConfig(**http))
 
