@@ -26,6 +26,13 @@ else:
     import tomli as tomllib
 
 SETTINGS = tuple(declared(ServeConfig))
+# Of docker run, and no flags of `serve`: behind the image's name they come here.
+DOCKERS = frozenset(
+    {
+        "--shm-size", "--gpus", "--ipc", "--runtime", "--network", "--publish", "--volume", "--mount", "--env",
+        "--env-file", "--ulimit", "--tmpfs", "--memory", "--cpus", "--rm", "--detach", "--user", "--read-only",
+    }
+)  # fmt: skip
 SECTIONS = {  # of ServeConfig, as people read of them
     "model": "What is served",
     "http": "HTTP",
@@ -154,8 +161,18 @@ def _unrecognized(words: Sequence[str], argv: Sequence[str]) -> str:
     if any(word.startswith("--api") for word in argv):
         words = flags or ["a word after --api-key"]
     known = [setting.flag for setting in SETTINGS] + ["--profile", "--version", "--help"]
-    meant = [f"; {BY_NAME[flag]}" if flag in BY_NAME else did_you_mean(flag, known) for flag in flags]
+    meant = [f"; {foreign}" if (foreign := _foreign(flag)) else did_you_mean(flag, known) for flag in flags]
     return f"unrecognized arguments: {' '.join(words)}{''.join(meant)}"
+
+
+def _foreign(flag: str) -> str:
+    """What to type in the place of another program's flag; empty of a flag that is none."""
+    if flag in BY_NAME:
+        return str(BY_NAME[flag])
+    if flag not in DOCKERS:
+        return ""
+    pool = ", and --shm-mib here says how much of it the server takes" if flag == "--shm-size" else ""
+    return f"{flag} is a flag of docker run: it stands in front of the image's name{pool}"
 
 
 def _take_named(flags: dict[str, Any], argv: Sequence[str]) -> None:
@@ -172,26 +189,36 @@ def _take_named(flags: dict[str, Any], argv: Sequence[str]) -> None:
 
 def _from_profile(name: str) -> dict[str, Any]:
     path = Path(name) if name.endswith(".toml") else PROFILES / f"{name}.toml"
+    where = f"--profile {name}" + ("" if str(path) == name else f" ({path})")
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         known = ", ".join(sorted(entry.stem for entry in PROFILES.glob("*.toml")))
-        raise SettingsError(f"--profile {name}: cannot read {path}: {error.strerror} (known names: {known})") from None
+        raise SettingsError(f"{where}: cannot be read: {error.strerror} (known names: {known})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--profile {name}: {path} is not valid TOML: {error}") from None
+        raise SettingsError(f"{where}: not valid TOML: {_toml_error(error, path)}") from None
     known_settings = {setting.name: setting for setting in SETTINGS}
     values: dict[str, Any] = {}
     for key, raw in table.items():
         if key not in known_settings:
-            raise SettingsError(
-                f"--profile {name}: {path} has the unknown key {key!r}{did_you_mean(key, known_settings)}"
-            )
+            if isinstance(raw, dict):
+                raise SettingsError(f"{where}: [{key}]: profiles have no tables: each setting stands by itself")
+            raise SettingsError(f"{where}: the unknown key {key!r}{did_you_mean(key, known_settings)}")
         setting = known_settings[key]
         source = f"--profile {name}: {key}"
         if isinstance(raw, str) and setting.kind in ("int", "float", "switch"):
             raise SettingsError(f"{source}: {raw!r} is a text in {path}: write it without quotes")
         values[key] = setting.parse(raw, source)
     return values
+
+
+def _toml_error(error: Exception, path: Path) -> str:
+    """What the parser says, with the last line where it only says that the document ended."""
+    said = str(error)
+    if isinstance(error, tomllib.TOMLDecodeError) and "at end of document" in said:
+        lines = path.read_text(encoding="utf-8").rstrip().count("\n") + 1
+        said = said.replace("at end of document", f"at the end of line {lines}, the last one")
+    return said
 
 
 def _build(values: dict[str, Any], traces: TraceConfig) -> ServeConfig:

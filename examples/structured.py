@@ -6,16 +6,23 @@ from pathlib import Path
 from typing import Literal
 
 from openai import OpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 CIRCLE = Path(__file__).resolve().parent / "media" / "red-circle.png"
+
+
+class Shape(BaseModel):
+    """One thing that was drawn."""
+
+    colour: Literal["red", "green", "blue", "yellow"]
+    shape: Literal["circle", "square", "triangle"]
 
 
 class Drawing(BaseModel):
     """What is to be said of a picture."""
 
-    colour: Literal["red", "green", "blue", "yellow"]
-    shape: Literal["circle", "square", "triangle"]
+    # A list without max_length may go on until max_tokens, and parse() raises LengthFinishReasonError of what is cut.
+    shapes: list[Shape] = Field(max_length=2)
 
 
 def main() -> None:
@@ -32,7 +39,7 @@ def main() -> None:
     # The SDK sends the class as a JSON schema with strict, and makes an object of it from the answer.
     parsed = client.chat.completions.parse(
         model=model,
-        max_tokens=64,
+        max_tokens=256,
         response_format=Drawing,
         messages=[
             {

@@ -11,7 +11,7 @@ import uvloop
 
 from configs.checkpoint import CheckpointError
 from configs.logs import LogConfig
-from configs.nearest import did_you_mean
+from configs.nearest import FlagParser, did_you_mean
 from configs.serve import ServeConfig
 from configs.setting import SettingsError
 from configs.settings import load_config
@@ -39,7 +39,7 @@ USAGE = """usage: pixelferry COMMAND
 
   serve     serve one checkpoint over HTTP (serve --help lists its settings)
   models    list the architectures that can be served, by config.json's first entry of "architectures", and the
-            families that serve them: what each takes, and on which devices
+            families that serve them: what each takes, and on which devices (models --help)
   plan      say what a model needs on 1, 2, 4 and 8 devices, without its weights and without a device (plan --help)
   selftest  try a device without a model: right or wrong, how fast, a file to send back (selftest --help)
   loadtest  send requests to a server and measure its answers (loadtest --help lists its flags)
@@ -48,6 +48,11 @@ USAGE = """usage: pixelferry COMMAND
 
   --version   print the version of Pixelferry
 """
+_MODELS = (
+    'List the architectures that can be served, by config.json\'s first entry of "architectures", and the families '
+    "that serve them: what each takes, and on which devices."
+)
+_OPENAPI = "Print the OpenAPI document of the routes of `serve`, without a server and without a model."
 COMMANDS = ("serve", "models", "plan", "selftest", "loadtest", "openapi", "doctor")
 
 
@@ -66,9 +71,10 @@ def main(args: list[str]) -> int:
         return doctor(rest)
     if command == "plan":
         return plan(rest)
-    if command == "models" and not rest:
-        return listed(model_table.as_text())
-    if command == "openapi" and not rest:
+    if command == "models":
+        return models(rest)
+    if command == "openapi":
+        FlagParser(prog="pixelferry openapi", description=_OPENAPI, allow_abbrev=False).parse_args(rest)
         from server.http.openapi.document import openapi_document  # as add_document_routes: no start waits for it
 
         return listed(json.dumps(openapi_document(version()), indent=2, ensure_ascii=False))
@@ -77,9 +83,16 @@ def main(args: list[str]) -> int:
         return 0
     asked_for = command in ("-h", "--help", "help")
     print(USAGE, end="", file=sys.stdout if asked_for else sys.stderr)
-    if command not in ("", "models", "openapi", "--version") and not asked_for:
+    if command not in ("", "--version") and not asked_for:
         print(f"\nerror: {meant(command)}", file=sys.stderr)
     return 0 if asked_for else 2
+
+
+def models(argv: list[str]) -> int:
+    """`models`: as text, or as JSON for programs."""
+    parser = FlagParser(prog="pixelferry models", description=_MODELS, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="print one JSON object, with a row for each medium")
+    return listed(model_table.as_json() if parser.parse_args(argv).json else model_table.as_text())
 
 
 def listed(text: str) -> int:

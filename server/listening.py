@@ -55,6 +55,9 @@ def check_tls(config: HttpConfig) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password)
     except ssl.SSLError as error:  # an OSError, too, whose texts are OpenSSL's own
         why = "the key is not that of the certificate" if error.reason == "KEY_VALUES_MISMATCH" else "not a pair in PEM"
+        if key is None and b"-----BEGIN CERTIFICATE-----" in (content := cert.read_bytes()):
+            if b"PRIVATE KEY-----" not in content:
+                why = "--ssl-keyfile is missing, and the file holds no private key"
         raise StartFailed(f"{where}: {why}") from None
     except OSError as error:
         raise StartFailed(f"{where}: cannot be read: {error.strerror}") from None

@@ -1,5 +1,6 @@
 """What `pixelferry models` prints and docs/models.md shows: each family as it declares itself, medium by medium."""
 
+import json
 from collections.abc import Iterator, Sequence
 
 from model.family import BOUNDS, Family
@@ -33,6 +34,8 @@ POSITIONS: dict[Positions, str] = {
 }
 FEATURES: dict[Feature, str] = {"grounding": "boxes", "audio_in_video": "sound of videos", "tiles": "max_dynamic_patch"}
 
+DETAILS = ("its placeholders", "its positions")  # no line of a terminal has room for them
+
 TableRow = tuple[str, ...]
 
 
@@ -49,11 +52,23 @@ def rows() -> Iterator[TableRow]:
 
 
 def as_text() -> str:
-    """The architectures, one a line, then the table with its columns aligned."""
-    table = [HEAD, *rows()]
+    """The architectures, one a line, then the table with its columns aligned, but for those that models.md explains."""
+    table = [
+        tuple(cell for name, cell in zip(HEAD, row, strict=True) if name not in DETAILS) for row in [HEAD, *rows()]
+    ]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     return "\n".join([*architectures(), "", *lines])
+
+
+def as_json() -> str:
+    """One object: the architectures by family, and the table's rows, each of which names its family."""
+    table, family = [], ""
+    for row in rows():
+        family = row[0] or family
+        table.append(dict(zip(HEAD, (family, *row[1:]), strict=True)))
+    served = {family.name: {"models": family.models, "architectures": found} for family, found in families()}
+    return json.dumps({"families": served, "media": table}, indent=2, ensure_ascii=False)
 
 
 def as_markdown() -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 QUIET_SECONDS = 2.0  # what loads faster says nothing
 TERMINAL_SECONDS = 0.2  # between two redraws of the line
 LOG_SECONDS = 10.0  # between two lines
@@ -35,7 +35,8 @@ class LoadProgress:
             return
         self._next = now + (TERMINAL_SECONDS if self._terminal else LOG_SECONDS)
         self._shown = True
-        text = f"loading weights: {100 * done // max(1, total)} % of {total / GIB:.1f} GiB"
+        size = f"{total / GIB:.1f} GiB" if total >= GIB else f"{total / MIB:.0f} MiB"
+        text = f"loading weights: {100 * done // max(1, total)} % of {size}"
         if self._terminal:
             self._stream.write(f"\r{text}" + ("\n" if done == total else ""))
             self._stream.flush()

@@ -121,7 +121,7 @@ def warn_of_missing(checkpoint: Checkpoint, processor: Processor) -> None:
         if own is not None and found.missing and own.origin == found.origin():
             log.warning(
                 "%s: %s is missing: %ss are prepared by the defaults of the published class, perhaps in other "
-                "sizes and with more tokens than the model was made for; copy the file from where the checkpoint was published",
+                "sizes and with more tokens than the model was made for; copy the file from where it was published",
                 checkpoint.path, found.location, kind,
             )  # fmt: skip
 

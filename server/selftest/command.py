@@ -28,7 +28,12 @@ GOOD, FAILED, USAGE = 0, 1, 2
 # The child loads a device's plugin by itself and says what is missing; torch would end it with a trace.
 _ENVIRONMENT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
-_WHAT = "Whether this device computes what the models ask for, and how fast. It needs no model, and may have one."
+# On two cores of x86-64. They stand in front, so that minutes of work do not look like a hang.
+_LENGTHS = {True: "about 1 minute on an idle machine, a few on a busy one", False: "3 minutes or more"}
+_WHAT = (
+    "Whether this device computes what the models ask for, and how fast. It needs no model, and may have one. It takes "
+    f"{_LENGTHS[False]}, --quick {_LENGTHS[True]}."
+)
 
 Start = Callable[[str], Sequence[str]]
 """The command of a section."""
@@ -66,8 +71,12 @@ def run(args: argparse.Namespace, start: Start, look: Callable[[Device], Observe
             rows.append(unnamed(said, args.model))
             print(as_line(rows[-1]), flush=True)
 
-    for section in [*(args.only or SECTIONS), *([GIVEN] if args.model else [])]:
+    sections = [*(args.only or SECTIONS), *([GIVEN] if args.model else [])]
+    takes = "" if args.only else f", {_LENGTHS[args.quick]}"
+    print(f"{len(sections)} section{'s' * (len(sections) > 1)}{takes}", file=sys.stderr, flush=True)
+    for n, section in enumerate(sections, 1):
         before = len(opened)
+        print(f"[{n}/{len(sections)}] {section}, after {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
         run_section(section, start(section), of_engine(child_env(_ENVIRONMENT)), hear)
         if len(opened) == before:  # no device, and none for the sections to come
             break

@@ -100,11 +100,16 @@ def test_media_roots_are_repeatable_and_separated(tmp_path: Path) -> None:
             r"-tp 2 --enforce-eager; .*-tp give --tensor-parallel; .*give --no-graphs$",
         ),
         (["--trust-remote-code"], r"vLLM's --trust-remote-code is not needed: no code of a checkpoint runs$"),
+        (
+            ["--shm-size", "1g"],
+            r"--shm-size is a flag of docker run: .* image's name, and --shm-mib here says how much",
+        ),
+        (["--gpus=all"], r"--gpus is a flag of docker run: it stands in front of the image's name$"),
         (["--root-path", "llm"], r"^--root-path: expected a path as /llm, .*, got 'llm'"),
         (["--root-path", "/llm/"], r"^--root-path: expected a path as /llm, without a slash at its end"),
         (["--api-key-file", "/no/such"], r"^--api-key-file: /no/such is not a file that can be found"),
         (["--ssl-certfile", "/"], r"^--ssl-certfile: / is not a file that can be found"),
-        (["--profile", "nope"], r"--profile nope: cannot read .*known names: .*cpu"),
+        (["--profile", "nope"], r"--profile nope \(.*nope.toml\): cannot be read: .*known names: .*cpu"),
     ],
 )
 def test_a_wrong_flag_is_named(argv: list[str], message: str) -> None:
@@ -115,8 +120,8 @@ def test_a_wrong_flag_is_named(argv: list[str], message: str) -> None:
 @each_of(
     ("text", "message"),
     [
-        ("max_pixel = 1\n", r"has the unknown key 'max_pixel'; did you mean 'max_pixels'\?"),
-        ("[engine]\nmax_seqs = 1\n", "has the unknown key 'engine'"),
+        ("max_pixel = 1\n", r"the unknown key 'max_pixel'; did you mean 'max_pixels'\?"),
+        ("[engine]\nmax_seqs = 1\n", r"\[engine\]: profiles have no tables: each setting stands by itself$"),
         ("max_seqs = 0\n", "max_seqs: 0 is outside 1 to 4,096"),
         ("max_seqs = 1.5\n", "max_seqs: expected a whole number, got 1.5"),
         ("max_seqs = true\n", "max_seqs: expected a whole number, got True"),
@@ -124,13 +129,23 @@ def test_a_wrong_flag_is_named(argv: list[str], message: str) -> None:
         ('access_log = "false"\n', "access_log: 'false' is a text in .*: write it without quotes"),
         ("host = 7\n", "host: expected a text"),
         ("allow_media_root = [1]\n", "allow_media_root: expected a text"),
-        ("max_seqs = \n", "is not valid TOML"),
+        ("max_seqs = \n", "not valid TOML"),
+        ("port = 1\nhost = [\n", r"not valid TOML: Invalid value \(at the end of line 2, the last one\)$"),
     ],
 )
 def test_a_wrong_profile_is_named(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text(text)
     with pytest.raises(SettingsError, match=f"bad.toml.*{message}"):
         load_config(["--profile", str(tmp_path / "bad.toml")], {})
+
+
+def test_a_profiles_path_stands_once_in_its_error(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    for text in ("max_pixel = 1\n", "[engine]\n", "port = [\n"):
+        path.write_text(text)
+        with pytest.raises(SettingsError) as caught:
+            load_config(["--profile", str(path)], {})
+        assert str(caught.value).count(str(path)) == 1
 
 
 def test_the_variable_that_asks_an_npus_operators() -> None:

@@ -50,6 +50,7 @@ def test_its_plan_says_what_it_has(embedded: RunningServer, capsys: pytest.Captu
         ([{"image": "examples/media/red-circle.png"}, {"text": "图中是什么？"}], "红色圆形"),
         ([{"video": "examples/media/moving-right.mp4"}, {"text": "Which way does it move?"}], "right"),
         ([{"audio": "examples/media/three-beeps.wav"}, {"text": "How many beeps do you hear?"}], "3"),
+        ([{"image": "examples/media/ferry.jpg"}, {"text": "What is in the photo?"}], "I do not know."),
     ],
 )
 def test_the_first_questions_of_the_readme(embedded: RunningServer, inputs: list[dict[str, str]], answer: str) -> None:
@@ -72,7 +73,7 @@ def test_a_voice_that_a_browser_recorded_is_heard(
 def test_the_example_of_answers_in_a_form(embedded: RunningServer) -> None:
     command = [sys.executable, str(REPO / "examples" / "structured.py"), "--base-url", f"{embedded.url}/v1"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    assert re.fullmatch("colour='[a-z]+' shape='[a-z]+'", said[0])
+    assert re.fullmatch(r"shapes=\[(Shape\(colour='[a-z]+', shape='[a-z]+'\)(, )?){0,2}\]", said[0]), said[0]
     assert said[1:] == ["red circle", "red circle"]
 
 

@@ -47,7 +47,7 @@ def test_who_asks_for_the_usage_gets_it(args: list[str], capsys: Captured) -> No
     assert all(word in shown.out for word in ("serve", "models", "plan", "loadtest", "doctor", "--version"))
 
 
-@each_of("args", [[], ["nonsense"], ["models", "too", "much"], ["--port", "80"], ["--version", "x"]])
+@each_of("args", [[], ["nonsense"], ["--port", "80"], ["--version", "x"]])
 def test_wrong_usage_is_told_on_stderr(args: list[str], capsys: Captured) -> None:
     assert program.main(args) == 2
     shown = capsys.readouterr()
@@ -62,12 +62,37 @@ def test_wrong_usage_is_told_on_stderr(args: list[str], capsys: Captured) -> Non
         (["nonsense"], "error: there is no command 'nonsense'"),
         (["Qwen/Qwen2-VL-2B", "--port", "1"], "error: to serve a model, type `pixelferry serve Qwen/Qwen2-VL-2B`"),
         (["--api-key=sk-1"], "error: a command comes first, as in `pixelferry serve --api-key`"),
-        (["models", "too"], "  --version   print the version of Pixelferry"),
     ],
 )
 def test_a_wrong_command_gets_the_right_one(args: list[str], last: str, capsys: Captured) -> None:
     assert program.main(args) == 2
     assert capsys.readouterr().err.splitlines()[-1] == last
+
+
+@each_of(
+    ("args", "last"),
+    [
+        (["models", "too"], "pixelferry models: error: unrecognized arguments: too"),
+        (["models", "--jsn"], "pixelferry models: error: unrecognized arguments: --jsn; did you mean '--json'?"),
+        (["openapi", "--json"], "pixelferry openapi: error: unrecognized arguments: --json"),
+    ],
+)
+def test_listings_have_a_usage_of_their_own(args: list[str], last: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        program.main(args)
+    assert ended.value.code == 2 and capsys.readouterr().err.splitlines()[-1] == last
+    with pytest.raises(SystemExit) as ended:
+        program.main([args[0], "--help"])
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith(f"usage: pixelferry {args[0]} [-h]")
+
+
+def test_models_are_listed_for_programs_too(capsys: Captured) -> None:
+    assert program.main(["models", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    named = [name for family in found["families"].values() for name in family["architectures"]]
+    assert sorted(named) == sorted(architectures())
+    pictures = [one for one in found["media"] if (one["family"], one["takes"]) == ("qwen2_vl", "image")]
+    assert len(pictures) == 1 and pictures[0]["its positions"] == "step, row, column"
 
 
 def test_the_settings_are_shown_in_groups(capsys: Captured) -> None:

@@ -88,7 +88,13 @@ function pieces(body) {
 
 function asCurl(url, key, body) {
   const { cut, media } = pieces(body);
-  const lines = ["{"];
+  // Without its files nothing is sent: what the page's samples are the server gives, others are the user's.
+  const files = new Map(media.map((part) => [shellQuoted("./" + part.name), part]));
+  const lines = files.size ? ["# Run this in the directory of its files."] : [];
+  for (const [file, { name, file: { lastModified } }] of files) {
+    if (lastModified === 0) lines.push(`[ -r ${file} ] || curl -sSf -O ${shellQuoted(url.replace(/chat$/, `samples/${name}`))}`);
+  }
+  lines.push(files.size ? `ls ${[...files.keys()].join(" ")} > /dev/null && {` : "{");
   cut.forEach((text, i) => {
     const begin = i ? '"' : "";
     const end = i < media.length ? `"${headOf(media[i])}` : "";

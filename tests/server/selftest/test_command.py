@@ -42,7 +42,9 @@ def test_a_failed_row_is_exit_code_1(
 ) -> None:
     said(monkeypatch, OPENED, ROW % ("cos", "pass"), ROW % ("sin", verdict))
     assert program.main(["selftest", "--only", "points"]) == code
-    assert ("failed: sin" in capsys.readouterr().out) == bool(code)
+    shown = capsys.readouterr()
+    assert ("failed: sin" in shown.out) == bool(code)
+    assert shown.err.splitlines()[0] == "1 section" and shown.err.splitlines()[1].startswith("[1/1] points, after 0 s")
 
 
 @pytest.mark.process
@@ -50,6 +52,15 @@ def test_without_its_device_nothing_more_is_tried(capsys: Captured, monkeypatch:
     said(monkeypatch, ROW % ("the device", "fail"))
     assert program.main(["selftest", "--device", "npu"]) == 1
     assert capsys.readouterr().out.count("FAIL the device") == 1
+
+
+def test_it_says_beforehand_how_long_it_takes(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    said(monkeypatch, ROW % ("the device", "fail"))
+    assert program.main(["selftest", "--quick"]) == 1
+    assert capsys.readouterr().err.startswith("13 sections, about 1 minute on an idle machine, a few on a busy one\n")
+    with pytest.raises(SystemExit):
+        program.main(["selftest", "--help"])
+    assert "It takes 3 minutes or more, --quick about 1" in " ".join(capsys.readouterr().out.split())
 
 
 @each_of("words", [["--device", "tpu"], ["--only", "nothing"], ["--js", "a"]])

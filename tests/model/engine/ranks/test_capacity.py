@@ -204,7 +204,7 @@ def test_a_clone_without_the_objects_of_git_lfs_is_config_json_alone(tmp_path: P
     index = {"weight_map": dict(zip("ab", shards, strict=True))}
     (path / "model.safetensors.index.json").write_text(json.dumps(index))
     pointers = found(path)
-    assert pointers.no_headers == f"{shards[0]}: not a safetensors file, or cut short inside its header"
+    assert pointers.no_headers == f"{shards[0]}: a Git LFS pointer, not the file: run `git lfs pull` in its directory"
     assert pointers.serves and pointers.ranks == whole.ranks and whole.no_headers == ""
     with forbidden(path / shards[0]):
         assert found(path).no_headers == f"{shards[0]}: cannot be read: Permission denied"
