@@ -46,7 +46,7 @@ $(STAMP): pyproject.toml constraints/cpu.txt
 	@touch $@
 
 serve: $(STAMP)
-	@echo "starting the server: 3 to 10 seconds with the embedded model, longer with a larger checkpoint; Ctrl-C ends it"
+	@echo "starting the server: 3 to 10 seconds with the embedded model, up to 30 on a busy machine, longer with a larger checkpoint; Ctrl-C ends it"
 	$(BIN)/python -m server serve $(if $(MODEL),--model "$(MODEL)") --allow-media-root examples/media $(ARGS)
 
 test: $(STAMP)

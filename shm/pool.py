@@ -64,7 +64,7 @@ class Pool:
 
     def __init__(self, owner: Owner, capacity: int) -> None:
         self._owner = owner
-        self._root = owner.root
+        self.root = owner.root  # the directory of its files
         self.capacity = capacity  # bytes that all leases together may take
         self._lock = threading.Lock()
         self._idle: list[PoolFile] = []  # by size, the smallest first
@@ -117,7 +117,7 @@ class Pool:
                 if self._take_back(file):
                     request.retired.append(file)
             request.leased.clear()
-            path_file(self._root, self._owner.name, request_id).unlink(missing_ok=True)
+            path_file(self.root, self._owner.name, request_id).unlink(missing_ok=True)
             if not request.retired:
                 del self._requests[request_id]
 
@@ -130,7 +130,7 @@ class Pool:
             for file in request.retired:
                 self._put_idle(file)
             request.retired.clear()
-            if not request.leased and not path_file(self._root, self._owner.name, request_id).exists():
+            if not request.leased and not path_file(self.root, self._owner.name, request_id).exists():
                 del self._requests[request_id]
 
     def stats(self) -> PoolStats:
@@ -144,8 +144,8 @@ class Pool:
                 idle_bytes=idle,
                 segments=len(self._idle) + len(out),
                 total_bytes=self._total,
-                path_files=len(path_files(self._root)[self._owner.name]),
-                others_bytes=max(0, self.capacity - self._total - left_in(self._root)),
+                path_files=len(path_files(self.root)[self._owner.name]),
+                others_bytes=max(0, self.capacity - self._total - left_in(self.root)),
             )
 
     # ---- all below run under the lock
@@ -159,7 +159,7 @@ class Pool:
         files = [*self._idle, *self._out()]
         for file in files:  # some may be left
             file.remove()
-        for path in path_files(self._root)[before]:
+        for path in path_files(self.root)[before]:
             path.unlink(missing_ok=True)
         self._idle.clear()
         self._requests.clear()
@@ -168,8 +168,8 @@ class Pool:
         return True
 
     def _lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
-        names = tuple(fresh_name(self._root) for _ in nbytes)
-        path = path_file(self._root, self._owner.name, request_id)
+        names = tuple(fresh_name(self.root) for _ in nbytes)
+        path = path_file(self.root, self._owner.name, request_id)
         ledger = self._with_room(functools.partial(Ledger.open, path, record=names))
         request = self._requests.setdefault(request_id, _Request())
         try:
@@ -219,10 +219,10 @@ class Pool:
 
     def _create(self, size: int) -> PoolFile:
         self._make_room(size)
-        idle = f"{fresh_name(self._root)}.idle"
+        idle = f"{fresh_name(self.root)}.idle"
         self._with_room(lambda: self._owner.record(idle))
         try:
-            file = self._with_room(lambda: PoolFile.create(self._root, idle, size))
+            file = self._with_room(lambda: PoolFile.create(self.root, idle, size))
         except BaseException:  # an interrupt too: a name without a file must not keep its place in the list
             self._owner.forget(idle)
             raise

@@ -8,6 +8,7 @@ import ctypes
 import faulthandler
 import functools
 import gc
+import logging
 import os
 import select
 import signal
@@ -162,6 +163,7 @@ def run_engine(channel_fd: int) -> None:
     start = channel.recv(None)
     assert isinstance(start, StartEngine)
     gc.disable()  # what is imported is never garbage: to look for some in torch's takes a tenth of its import
+    logging.getLogger("pixelferry").info("importing torch")  # seconds, on a busy machine many, in which nothing is said
     from model.device import DeviceError
     from model.engine import loop
 

@@ -115,6 +115,7 @@ def readiness(service: RequestService) -> ShownState:
         "workers": len(workers.slots),
         "requests": service.admission.n_active,
         "waiting": workers.n_waiting + engine.n_waiting,
+        "shm": "gone" if service.segments.gone else "crowded" if service.segments.crowded else "ok",
     }
     return state, error
 

@@ -33,6 +33,8 @@ class HuggingFace:
             raise not_installed("huggingface_hub", "hub") from None
         huggingface_hub.set_client_factory(_careful_client)
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs every request of the library
+        # It warns of each attempt to connect; what failed in the end is one error of ours.
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
         self._library = huggingface_hub
         self._model = model
         self._progress = progress

@@ -23,6 +23,11 @@ from tokenization.messages import Job, Measured
 
 log = logging.getLogger("pixelferry")
 
+CROWDED = (
+    "the shared memory below %s is full of files that are not this server's: `ls -l` on that file system shows whose; "
+    "remove them, or name a directory on another one by --shm-root"
+)
+
 P = ParamSpec("P")
 T = TypeVar("T")
 RETRY_SECONDS = 1.0  # of one who finds others waiting for their share
@@ -42,6 +47,7 @@ class Segments:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="segments")
         self._tasks: set[asyncio.Future[Any]] = set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.crowded = False  # a lease found no room last time, because files of others fill the file system
         self.gone = False  # the directory was removed, or is not private any more, and cannot be made again now
 
     def call(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
@@ -67,7 +73,14 @@ class Segments:
     async def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
         """Names for that many bytes each. Raises shm.pool's PoolFull and NeverFits, and OwnerError while it is gone."""
         # Shielded: a cancelled caller must not cancel a call that retire() relies on having run or not begun.
-        names = await asyncio.shield(self.call(self.pool.lease, request_id, nbytes))
+        try:
+            names = await asyncio.shield(self.call(self.pool.lease, request_id, nbytes))
+        except PoolFull as error:
+            if error.by_others and not self.crowded:
+                log.warning(CROWDED, self.pool.root)
+            self.crowded = error.by_others
+            raise
+        self.crowded = False
         if self.gone:
             await self.look_after()
         return names
@@ -237,8 +250,13 @@ def without_room(error: PoolFull | NeverFits | OwnerError, largest: str) -> Refu
     if isinstance(error, OwnerError):
         return unavailable("this server has no shared memory for media now", "shm_gone", retry_after=10)
     if isinstance(error, PoolFull):
-        whose = "files that are not this server's" if error.by_others else "other requests' media"
-        message = f"shared memory is full of {whose}"
+        message = "shared memory is full of other requests' media"
+        if error.by_others:
+            # No path: it is the operator's, and stands in the log and in /health/ready.
+            message = (
+                "shared memory is full of files that are not this server's: its operator finds them by `ls -l` where "
+                "its log says, or gives it another directory by --shm-root"
+            )
         return overloaded(message, "memory_full", error.retry_after)
     message = "the media of this request need more shared memory than this server has; this is the largest"
     return invalid_request(message, largest, TOO_LARGE)
@@ -249,12 +267,14 @@ def media_lost() -> Refusal:
     return unavailable("the media of this request were lost before the model read them", LOST, retry_after=1)
 
 
-def not_generated(error: NobodyUp | EngineDied | EngineFailed, request: ChatRequest) -> Refusal:
-    """What the client is told of an engine that did not answer."""
+def not_generated(error: NobodyUp | EngineDied | EngineFailed, request: ChatRequest, *, begun: bool) -> Refusal:
+    """The error of a request that the engine did not answer to its end. begun: its first token was there."""
     if isinstance(error, NobodyUp):
         return unavailable("the engine did not come up in time", "engine_down", retry_after=10)
     if isinstance(error, EngineDied):
-        return unavailable("the engine ended while it answered this request", "engine_died")
+        # Without a token it may have ended of this very request: the client decides whether to send it again.
+        when = "while it answered this request" if begun else "before the first token of this request; send it again"
+        return unavailable(f"the engine ended {when}", "engine_died")
     if error.code == "nothing_allowed":
         message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
         return invalid_request(message, request.parameter("allowed_token_ids"))

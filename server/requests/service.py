@@ -262,7 +262,7 @@ class RequestService:
         except (NobodyUp, EngineDied, EngineFailed) as error:
             if isinstance(error, EngineFailed) and error.code == "media_evicted":
                 return False
-            raise not_generated(error, request) from None
+            raise not_generated(error, request, begun=timings.last is not None) from None
         return True
 
     async def _grounded(

@@ -30,6 +30,7 @@ SEED = 7
 
 def test_it_says_what_it_is(embedded: RunningServer) -> None:
     assert "demo model, docs/demo-model.md" in embedded.out
+    assert "importing torch" in embedded.err, "the longest silence of a start has a line"
     assert embedded.http.get("/v1/models").json()["data"][0]["id"] == EMBEDDED_NAME
 
 

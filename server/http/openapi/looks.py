@@ -22,6 +22,9 @@ class Readiness(AnswerPart):
     workers: int
     requests: int = Field(description="That are accepted and unfinished.")
     waiting: int = Field(description="Requests that wait for a worker or for the engine.")
+    shm: Literal["ok", "crowded", "gone"] = Field(
+        description="Shared memory. Crowded: the last medium found no room, because files of others fill it."
+    )
 
 
 class HowFar(AnswerPart):
@@ -33,6 +36,7 @@ class HowFar(AnswerPart):
     workers: int | Missing = None
     requests: int | Missing = None
     waiting: int | Missing = None
+    shm: Literal["ok", "crowded", "gone"] | Missing = None
     bytes_done: int | Missing = None
     bytes_total: int | Missing = None
 

@@ -1,6 +1,7 @@
 """One thread does all that is asked of the pool, in order; what never fits is refused under the largest's name."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from server.http.health import readiness
 from server.requests.segments import Segments, too_many_tokens, without_room
 from shm import NeverFits, Owner, Pool, PoolFull
-from tests.server.doubles import until
+from tests.server.doubles import Scene, until
+from tests.server.scenario import Play
 from tests.tables import each_of
 from tokenization.messages import Measured
 
@@ -43,7 +46,33 @@ def test_a_full_pool_says_when_to_come_back() -> None:
     assert (found.kind, found.code, found.retry_after) == ("overloaded", "memory_full", 2.5)
     assert found.message == "shared memory is full of other requests' media"
     found = without_room(PoolFull(2.5, by_others=True), "a")
-    assert (found.code, found.message) == ("memory_full", "shared memory is full of files that are not this server's")
+    assert found.code == "memory_full" and "files that are not this server's" in found.message
+    assert "`ls -l`" in found.message and "--shm-root" in found.message
+
+
+def test_a_file_system_that_others_fill_is_named_in_the_log_and_to_probes(
+    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        segments, full = scene.segments, [True, True, False, True]
+        real = segments.pool.lease
+
+        def lease(request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
+            if full.pop(0):
+                raise PoolFull(1.0, by_others=True)
+            return real(request_id, nbytes)
+
+        monkeypatch.setattr(segments.pool, "lease", lease)
+        for shown in ("crowded", "crowded", "ok", "crowded"):
+            with contextlib.suppress(PoolFull):
+                await segments.lease("a", (100,))
+            assert readiness(scene.service)[0]["shm"] == shown
+        said = [one for one in caplog.messages if "`ls -l`" in one]
+        assert len(said) == 2 and all(str(segments.pool.root) in one and "--shm-root" in one for one in said)
+        retire(segments, "a")
+        await settle(segments, "a")
+
+    play(scenario)
 
 
 def test_a_lease_that_was_cancelled_is_found_by_the_retire_that_follows(tmp_path: Path) -> None:

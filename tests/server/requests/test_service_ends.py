@@ -194,7 +194,7 @@ def test_an_engines_death_ends_those_inside_and_nobody_else(play: Play) -> None:
         await until(lambda: scene.engine.n_waiting == 1)
         scene.kill_engine()
         await fails(inside, "unavailable", "engine_died")
-        assert len(sink.deltas) == 1
+        assert "while it answered this request" in str(inside.exception()) and len(sink.deltas) == 1
         preparing, _ = start(scene, request(name="chat-3"))
         await until(lambda: scene.workers.slots[0].job is not None)
         assert not waiting.done() and (await scene.stats()).leases == 1
@@ -207,6 +207,17 @@ def test_an_engines_death_ends_those_inside_and_nobody_else(play: Play) -> None:
             await task
 
     play(scenario, seqs=1)
+
+
+def test_a_request_without_a_token_is_not_said_to_be_answered(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        inside, sink = start(scene, request())
+        await generating(scene)
+        scene.kill_engine()
+        await fails(inside, "unavailable", "engine_died")
+        assert "before the first token of this request" in str(inside.exception()) and not sink.deltas
+
+    play(scenario)
 
 
 def test_nobody_waits_for_an_engine_that_never_comes(play: Play) -> None:
