@@ -25,5 +25,6 @@ escaped=${escaped//$'\n'/\\n}
   base64 <"$picture" | tr -d '\n'
   printf '"}}, {"type": "text", "text": "%s"}]}]}' "$escaped"
 } | curl --silent --show-error --fail-with-body "$base/v1/chat/completions" \
-  --header 'Content-Type: application/json' --data-binary @-
+  --header 'Content-Type: application/json' --data-binary @- \
+  | if command -v jq >/dev/null; then jq -r '.choices[0].message.content? // .'; else cat; fi # the words; else all of it
 echo
