@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from configs.checkpoint import CheckpointError, refuse_pointer
-from model.weight_files import read_table, unreadable
+from configs.weight_files import read_table, unreadable
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _READ_BYTES = 1 << 30  # Linux moves at most 2 GiB in one call

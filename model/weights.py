@@ -9,7 +9,7 @@ from torch import Tensor
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.quantised import refuse_quantised_tensor
-from model.weight_files import weight_files
+from configs.weight_files import weight_files
 from model.weight_tensors import DTYPES, WHOLE, Cut, PickledTensor, StoredTensor, label_of, read_header, read_pickle
 
 log = logging.getLogger("pixelferry")

@@ -14,8 +14,8 @@ import msgspec
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import ServeConfig
 from configs.setting import Hub, HubModel
+from configs.weight_files import first_file, shards
 from model.registry import family_of
-from model.weight_files import first_file, shards
 from server.http.health import DownloadProgress
 from server.hub.client import HubClient, HubError
 from server.hub.huggingface import HuggingFace

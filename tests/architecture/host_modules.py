@@ -8,7 +8,7 @@ ENGINE = (
     "encoder_cache", "kv_blocks", "messages", "plan", "sampling/history", "scheduler", "sequence",
     "scheduling/client_line", "scheduling/fair_shares", "scheduling/giving_way", "scheduling/step_budget",
 )  # fmt: skip
-MODEL = ("registry", "family", "weight_files")
+MODEL = ("registry", "family")
 
 
 def host_modules() -> list[str]:

@@ -9,6 +9,7 @@ import torch
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import GIB, EngineConfig
+from configs.weight_files import weight_files
 from model.device import DeviceError, block_size, check_cache, dtype_on, embedding_bytes, with_step_of
 from model.engine.kv_blocks import CacheSize
 from model.engine.kv_cache_size import FreeMemory, cache_size, on_device
@@ -20,7 +21,6 @@ from model.forward_batch import KVSpec
 from model.ops.collectives import Ranks
 from model.ops.load import load_ops
 from model.registry import family_of
-from model.weight_files import weight_files
 from model.weight_shapes import META, AskedWeights, HeaderWeights
 from model.weight_tensors import read_header
 

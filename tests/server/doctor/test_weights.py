@@ -1,5 +1,6 @@
 """The checkpoint that serve would read, as the doctor sees it: what serve refuses, it refuses."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -44,10 +45,11 @@ def spoil(path: Path, how: str) -> None:
             file.rename(path / one)
             (path / "model.safetensors.index.json").write_text(f'{{"weight_map": {{"a": "{one}", "b": "{other}"}}}}')
         case _:
-            (path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')
+            config = json.loads((path / "config.json").read_text())
+            (path / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "awq"}}))
 
 
-@each_of("how", ["no config.json", "no weights", "cut short", "a Git LFS pointer", "is missing", "is not supported"])
+@each_of("how", ["no config.json", "no weights", "cut short", "a Git LFS pointer", "is missing", "quantised"])
 def test_what_serve_refuses_does_not_serve(tmp_path: Path, how: str) -> None:
     """In serve's own words."""
     path = tmp_path / "model"
