@@ -52,9 +52,9 @@ def add_probe_routes(
         return Response(await page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def lately(_: Request) -> Response:
-        found = {"errors": metrics.errors.newest_first(), "slowest": metrics.slow.slowest_first()}
-        shown = {name: [{**asdict(one), "time": utc(one.time)} for one in entries] for name, entries in found.items()}
-        return json_response(shown)
+        errors = [{**asdict(one), "time": utc(one.time)} for one in metrics.errors.newest_first()]
+        slowest = [{**asdict(one), "time": utc(one.time)} for one in metrics.slow.slowest_first()]
+        return json_response({"errors": errors, "slowest": slowest})
 
     async def version_of_server(_: Request) -> Response:
         return json_response({"version": version})

@@ -28,7 +28,7 @@ class RecentError:
     count: int  # how many there were since the first of them
 
 
-Kind = tuple[str, int, str]  # route, status, code
+ErrorKind = tuple[str, int, str]  # route, status, code
 
 
 class RecentErrors:
@@ -40,8 +40,8 @@ class RecentErrors:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._errors: OrderedDict[Kind, RecentError] = OrderedDict()  # the latest stands last
-        self._unauthorized: OrderedDict[Kind, RecentError] = OrderedDict()
+        self._errors: OrderedDict[ErrorKind, RecentError] = OrderedDict()  # the latest stands last
+        self._unauthorized: OrderedDict[ErrorKind, RecentError] = OrderedDict()
 
     def add(self, *, route: str, status: int, code: str, request_id: str, authorized: bool) -> None:
         """authorized: as RequestContext has it."""
@@ -59,7 +59,7 @@ class RecentErrors:
         return both[: -KEPT - 1 : -1]
 
 
-class Stages(Protocol):
+class StagesOver(Protocol):
     """Of one request to the model."""
 
     @property
@@ -104,7 +104,7 @@ class SlowRequests:
         self._minutes: dict[int, list[tuple[float, int, SlowRequest]]] = {}  # of each a heap, the quickest in front
         self._n = 0
 
-    def add(self, seconds: float, route: str, request: Counted, timings: Stages) -> None:
+    def add(self, seconds: float, route: str, request: Counted, timings: StagesOver) -> None:
         minute = int(self._ticks() // 60)
         kept = self._minutes.get(minute)
         if kept is None:
