@@ -154,7 +154,8 @@ build/pages: $(STAMP) Makefile
 	cd $@ && npm pack --silent axe-core@4.11.0 && tar -xzf axe-core-4.11.0.tgz
 	@touch $@
 
-pages: build/pages
+# Copied programs run with OpenAI's SDK, for JavaScript that of the clients.
+pages: build/pages build/clients/node/.made
 	PYTHONPATH=build/pages $(BIN)/python -m pytest -m pages $(ARGS)
 
 # What draws the independent exam, apart from .venv: nothing else may draw with it.

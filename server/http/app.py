@@ -1,7 +1,7 @@
 """create_app(service): every route of the server."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -72,8 +72,8 @@ def create_app(
     clients may call it, beside the names of this machine for itself, None for all; page: with those of a browser.
     """
     app = _bare_app(
-        service.metrics, bodies, version, root_path, page, traces=service.traces, keys=keys, hosts=hosts,
-        origins=origins,
+        service.metrics, bodies, version, root_path, page, service.card.defaults.parameters(), traces=service.traces,
+        keys=keys, hosts=hosts, origins=origins,
     )  # fmt: skip
     requests = RequestReader(service, version)
     add_chat_routes(app, requests)
@@ -111,14 +111,18 @@ def create_waiting_app(
 
 
 def _bare_app(
-    metrics: Metrics, bodies: BodyBudget, version: str, root_path: str | None, page: bool, **options: Any
+    metrics: Metrics, bodies: BodyBudget, version: str, root_path: str | None, page: bool,
+    defaults: Mapping[str, float] | None = None, **options: Any,
 ) -> Starlette:  # fmt: skip
-    """Without a route but those of its document and its pages; options: the middleware's."""
+    """Without a route but those of its document and its pages.
+
+    defaults: of parameters of sampling, where the checkpoint is known; options: the middleware's.
+    """
     app = Starlette()
     app.router.redirect_slashes = False
     errors.install(app)
     app.add_middleware(RequestMiddleware, metrics=metrics, bodies=bodies, root_path=root_path, **options)
-    add_document_routes(app, version, root_path)
+    add_document_routes(app, version, root_path, defaults)
     if page:
         add_pages(app, root_path)
     return app

@@ -235,6 +235,11 @@ class Defaults:
             repetition_penalty=repetition_penalty,
         )  # fmt: skip
 
+    def parameters(self) -> dict[str, float]:
+        """Each by the name of the parameter that it stands for."""
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+        return {name: getattr(self, name) for name in names}
+
     def sampling(
         self, asked: SamplingRequest, room: int, bad_words: tuple[tuple[int, ...], ...] = ()
     ) -> SamplingParams:

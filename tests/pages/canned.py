@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from server.http.openapi.document import openapi_document
 from tests.e2e.running import REPO
 
-MODEL = {"data": [{"id": "canned", "architecture": {"input_modalities": ["text", "image", "audio"]}}]}
+MODEL = {
+    "data": [{"id": "canned", "max_model_len": 4096, "architecture": {"input_modalities": ["text", "image", "audio"]}}]
+}
 USAGE = {"prompt_tokens": 7, "completion_tokens": 21, "timings": {"prefill": 1.0, "decode": 2.0}}
 
 
@@ -36,6 +39,8 @@ class Handler(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/v1/models":
             self.answer(json.dumps(MODEL), "application/json")
+        elif self.path == "/openapi.json":
+            self.answer(json.dumps(openapi_document("0")), "application/json")
         else:
             super().do_GET()
 

@@ -134,7 +134,7 @@ def test_files_of_one_name_have_names_of_their_own(canned: Canned, opened: Open)
         assert names == ["image.png", "image-2.png", "image-3.png", "image.png"]
         answer.get_by_role("button", name="curl").click()
         program = page.locator(".code").inner_text()
-        assert [program.count(f"'./{name}'") for name in names] == [2, 1, 1, 2]
+        assert [program.count(f"base64 < './{name}'") for name in names] == [2, 1, 1, 2]
 
 
 def test_a_microphone_is_let_go(canned: Canned, opened: Open) -> None:

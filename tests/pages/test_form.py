@@ -1,8 +1,9 @@
 """What the form at / takes and sends: keys, pastes, drops, numbers."""
 
+import httpx
 import pytest
 
-from tests.e2e.running import REPO
+from tests.e2e.running import REPO, RunningServer
 from tests.pages.canned import Canned
 from tests.pages.conftest import Open
 from tests.pages.steps import MEDIA, ask, drawn, ended
@@ -35,7 +36,11 @@ def test_each_program_is_copied_by_keyboard(canned: Canned, opened: Open, locale
         found = page.evaluate("() => axe.run()")["violations"]
         assert not [one["id"] for one in found if one["impact"] in ("serious", "critical")]
         answer.get_by_role("button").first.focus()
-        for name, words in (("curl", "curl -sS"), ("Python", "import base64"), ("JavaScript", "chat.mjs")):
+        programs = {
+            "curl": "curl -sS", "Python": "import base64", "JavaScript": "// Save as chat.mjs",
+            "OpenAI Python": "pip install openai", "OpenAI JavaScript": "npm install openai",
+        }  # fmt: skip
+        for name, words in programs.items():
             page.keyboard.press("Tab")
             assert page.locator(":focus").get_attribute("aria-label") == f"{label} {name}"
             before = page.locator(".code").all_inner_texts()
@@ -111,6 +116,48 @@ def test_a_number_is_sent_as_typed_or_not_at_all(
         page.locator("#send").click()
         ended(page, 2)
         assert asked[1]["parameters"] == {name: 1} and page.locator("#trouble").is_hidden()
+
+
+def test_parameters_show_their_defaults_and_bounds(demo: RunningServer, opened: Open) -> None:
+    """Those of the document that the server gives; what lies beyond is marked, and the server judges it."""
+    schemas = httpx.get(f"{demo.url}/openapi.json", timeout=60).json()["components"]["schemas"]
+    fields = schemas["NativeParameters"]["properties"]
+    window = httpx.get(f"{demo.url}/v1/models").json()["data"][0]["max_model_len"]
+    with opened(f"{demo.url}/llm/", expected=("400",)) as page:
+        page.locator("#more summary").click()
+        page.locator("#temperature-range", has_text="0 or more; above 2 is noise").wait_for()
+        for name in ("temperature", "top_p", "top_k"):
+            assert page.get_attribute(f"#{name}", "placeholder") == f"{fields[name]['default']:g}"
+        assert page.get_attribute("#max_tokens", "placeholder") == f"the rest of {window}"
+        ranges = {name: page.inner_text(f"#{name}-range") for name in ("max_tokens", "top_p", "top_k", "seed")}
+        assert ranges == {
+            "max_tokens": "1 or more", "top_p": "above 0, up to 1", "top_k": "-1 or more", "seed": "a whole number",
+        }  # fmt: skip
+        assert [page.get_attribute("#top_p", bound) for bound in ("min", "max")] == ["0", "1"]
+        colour = "(one) => getComputedStyle(one).color"
+        quiet = page.locator("#temperature-range").evaluate(colour)
+        page.fill("#temperature", "9")
+        assert page.locator("#temperature-range").evaluate(colour) != quiet
+        page.fill("#top_p", "2")
+        assert "parameters.top_p" in ask(page, "Hello").locator(".wrong").inner_text()
+        page.locator("#language").click()
+        assert page.inner_text("#temperature-range") == "不小于 0；大于 2 时输出为噪声"
+
+
+def test_parameters_are_usable_without_their_document(canned: Canned, opened: Open) -> None:
+    """A proxy may keep it from outside; it is asked for when the fold opens, and not before."""
+    url, asked = canned
+    with opened(url, expected=("404",)) as page:
+        looks: list[str] = []
+        page.on("request", lambda request: looks.append(request.url) if "openapi" in request.url else None)
+        page.route("**/openapi.json", lambda route: route.fulfill(status=404))
+        ask(page, "Hello")
+        assert not looks
+        page.locator("#more summary").click()
+        page.fill("#temperature", "0.5")
+        ask(page, "Hello", n=2)
+        assert looks == [f"{url}openapi.json"] and asked[1]["parameters"] == {"temperature": 0.5}
+        assert page.get_attribute("#top_p", "placeholder") == "the model's"
 
 
 def test_a_system_prompt_has_lines(canned: Canned, opened: Open) -> None:

@@ -1,28 +1,23 @@
 """A chat and a draft are kept in one tab alone: what the page does so that a press does not lose them."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.running import RunningServer
-from tests.pages.canned import Canned
+from tests.e2e.running import RunningServer, picture
+from tests.pages.canned import MANY, Canned
 from tests.pages.conftest import Open
-from tests.pages.steps import MEDIA, ask, ended
+from tests.pages.steps import MEDIA, ask, ended, said
 
 pytestmark = pytest.mark.pages
 
+ANSWER_OF = "(n) => { turns.at(-1).said = 'x'.repeat(n); }"
+
 
 def test_status_opens_beside_a_chat_with_its_key_and_leads_back(demo: RunningServer, opened: Open) -> None:
-    """Leaving a chat is asked about, and so is loading it again; a page without one is left at once."""
-    asked: list[str] = []
-
-    def leave(dialog: Any) -> None:
-        asked.append(dialog.type)
-        dialog.accept()
-
     with opened(f"{demo.url}/llm/") as page:
-        page.on("dialog", leave)
         page.evaluate("() => sessionStorage.setItem('pixelferry-key', 'sk-right')")
         assert page.evaluate("() => getComputedStyle(document.documentElement).overscrollBehaviorY") == "contain"
         page.reload()
@@ -34,10 +29,145 @@ def test_status_opens_beside_a_chat_with_its_key_and_leads_back(demo: RunningSer
         assert status.evaluate("() => sessionStorage.getItem('pixelferry-key')") == "sk-right"
         with status.expect_event("close"):
             status.locator("#to-chat").click()
-        assert page.locator("#turns > li").count() == 2 and not asked
-        page.reload()
-        assert asked == ["beforeunload"] and page.locator("#turns > li").count() == 0
+        assert page.locator("#turns > li").count() == 2
+        page.locator("#fresh").click()
         assert page.get_attribute("#to-status", "target") in ("", None)
+
+
+def shown(page: Any) -> dict[str, Any]:
+    """What a reader sees of a chat, and the places of its boxes on their pictures."""
+    page.wait_for_function("() => [...document.querySelectorAll('#turns img')].every((one) => one.naturalWidth)")
+    text: dict[str, Any] = page.evaluate("""() => ({
+        turns: document.querySelector("#turns").innerText,
+        boxes: Array.from(document.querySelectorAll("polygon"), (one) => one.getAttribute("points")),
+        fields: Array.from(document.querySelectorAll("#more input, #system"), (one) => one.value),
+    })""")
+    return text
+
+
+def reloaded(page: Any) -> list[str]:
+    """Loads it again, whatever it asks before; the kinds of what it asked."""
+    asked: list[str] = []
+
+    def leave(dialog: Any) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.locator("header img").click()  # a browser asks about a page only where somebody used it
+    page.on("dialog", leave)
+    page.reload()
+    page.remove_listener("dialog", leave)
+    return asked
+
+
+def test_a_chat_stands_over_a_reload(demo: RunningServer, opened: Open) -> None:
+    """With its pictures, boxes, costs and parameters, in both languages; it goes on, and is copied, as before."""
+    with opened(f"{demo.url}/llm/") as page:
+        page.locator("#more summary").click()
+        page.fill("#max_tokens", "60")
+        page.fill("#system", "Be brief.")
+        ask(page, "Where is the red circle?", MEDIA / "red-circle.png")
+        ask(page, "How many beeps are there?", MEDIA / "three-beeps.wav", n=2)
+        before = shown(page)
+        assert before["boxes"] and "48 tokens" in before["turns"]
+        assert not reloaded(page) and shown(page) == before
+        page.locator("#language").click()
+        page.locator("#language").click()
+        assert not reloaded(page) and shown(page) == before
+        ended(page, 2).get_by_role("button", name="curl").click()
+        assert "base64 < './three-beeps.wav'" in page.locator(".code").inner_text()
+        with page.expect_request("**/chat") as sent:
+            assert said(ask(page, "Which colour has the circle?", n=3)) == "red"
+        body = sent.value.post_data_json
+        assert [*body["history"][0]["inputs"][0], *body["history"][1]["inputs"][0]] == ["image", "audio"]
+        assert body["system"] == "Be brief." and body["parameters"] == {"max_tokens": 60}
+        sent_again = base64.b64decode(body["history"][0]["inputs"][0]["image"].partition(",")[2])
+        assert sent_again == (MEDIA / "red-circle.png").read_bytes()
+        page.locator("li.model").nth(1).get_by_role("button", name="Retry").click()
+        page.locator("li.model").nth(1).get_by_role("button", name="Drop the 1 after it?").click()
+        ended(page, 2)
+        assert not reloaded(page) and page.locator("#turns > li").count() == 4
+        assert page.locator("li.model .wrong").count() == 0
+
+
+def test_it_stays_in_its_tab_and_goes_with_a_new_chat(canned: Canned, opened: Open) -> None:
+    """Nothing of it is kept elsewhere, and the key stays apart from it."""
+    url, _ = canned
+    with opened(url, script="sessionStorage.setItem('pixelferry-key', 'sk-secret')") as page:
+        ask(page, "Hello", MEDIA / "shapes.png")
+        kept = page.evaluate("() => ({...sessionStorage})")
+        assert sorted(kept) == ["pixelferry-chat-1 /", "pixelferry-chat-1 / 1", "pixelferry-key"]
+        assert "sk-secret" not in kept["pixelferry-chat-1 /"] and page.evaluate("() => localStorage.length") == 0
+        other = page.context.new_page()
+        other.goto(url)
+        assert other.locator("#turns > li").count() == 0
+        page.locator("#fresh").click()
+        assert page.evaluate("() => Object.keys(sessionStorage)") == ["pixelferry-key"]
+        assert not reloaded(page) and page.locator("#turns > li").count() == 0
+
+
+def test_what_would_be_lost_is_asked_about(canned: Canned, opened: Open) -> None:
+    """A text, a file and an edit that are not sent; a stream, of which the words that came stay."""
+    url, _ = canned
+    with opened(url) as page:
+        assert not reloaded(page)
+        page.fill("#text", "half a thought")
+        assert reloaded(page) == ["beforeunload"] and page.input_value("#text") == ""
+        page.set_input_files("#files", MEDIA / "shapes.png")
+        assert reloaded(page) == ["beforeunload"] and page.locator("#chosen li").count() == 0
+        ask(page, "Hello")
+        page.locator("li.user").get_by_role("button", name="Edit").click()
+        assert reloaded(page) == ["beforeunload"] and page.locator("#turns > li").count() == 2
+        page.locator("#more summary").click()
+        page.fill("#max_tokens", str(MANY))
+        page.fill("#text", "More")
+        page.keyboard.press("Enter")
+        page.locator("li.model .text", has_text="word 9").wait_for()
+        assert reloaded(page) == ["beforeunload"]
+        last = ended(page, 2)
+        assert "word 9" in said(last) and "stopped" in last.locator(".facts").inner_text()
+        assert not reloaded(page)
+
+
+def test_media_without_room_are_named_and_not_asked_about(canned: Canned, opened: Open, tmp_path: Path) -> None:
+    """A picture of 6 MB beside a small one: leaving asks, nothing is sent without it, and it can be added again."""
+    url, asked = canned
+    large = tmp_path / "large.bmp"
+    large.write_bytes(picture(1500, 1400, kind="BMP"))
+    with opened(url) as page:
+        ask(page, "These?", MEDIA / "number.png", large)
+        assert reloaded(page) == ["beforeunload"]
+        assert page.inner_text(".lost") == "large.bmp: gone with the reload, because it was too large to keep."
+        page.wait_for_function("() => document.querySelector('#turns img').naturalWidth")
+        assert not reloaded(page), "what is gone is asked about once"
+        page.fill("#text", "And?")
+        page.keyboard.press("Enter")
+        said_why = "A reload took large.bmp. Add it again where it stood"
+        assert said_why in page.inner_text("#trouble") and page.input_value("#text") == "And?"
+        page.locator("li.model").get_by_role("button", name="Retry").click()
+        assert said_why in page.inner_text("#trouble") and len(asked) == 1
+        page.set_input_files("#turns input", MEDIA / "three-beeps.wav")
+        assert "is none of the pictures" in page.inner_text("#trouble")
+        page.set_input_files("#turns input", large)
+        assert page.locator(".lost").count() == 0 and page.locator("#trouble").is_hidden()
+        ask(page, "And?", n=2)
+        assert asked[1]["history"][0]["inputs"] == asked[0]["inputs"]
+
+
+def test_a_chat_goes_before_its_media(canned: Canned, opened: Open, tmp_path: Path) -> None:
+    """Where the storage is full, a picture makes room for words; words without room are asked about."""
+    url, _ = canned
+    (tmp_path / "some.bmp").write_bytes(picture(1000, 1000, kind="BMP"))
+    with opened(url) as page:
+        ask(page, "This?", tmp_path / "some.bmp")
+        assert page.evaluate("() => Object.keys(sessionStorage).length") == 2
+        page.evaluate(ANSWER_OF, 1_500_000)
+        ask(page, "And?", n=2)
+        assert page.evaluate("() => Object.keys(sessionStorage)") == ["pixelferry-chat-1 /"]
+        assert reloaded(page) == ["beforeunload"] and page.locator("#turns > li").count() == 4
+        assert page.inner_text(".lost").startswith("some.bmp: gone")
+        page.evaluate(ANSWER_OF, 6_000_000)
+        assert reloaded(page) == ["beforeunload"] and page.locator("#turns > li").count() == 0
 
 
 def test_an_edited_question_goes_when_it_is_sent(canned: Canned, opened: Open) -> None:

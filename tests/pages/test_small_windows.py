@@ -50,3 +50,23 @@ def test_with_reduced_motion_an_answer_is_waited_for_in_sight(canned: Canned, op
         page.locator(".waiting").wait_for(state="attached")
         style = "(one) => [getComputedStyle(one, '::after').content, getComputedStyle(one, '::after').animationName]"
         assert page.locator(".waiting").evaluate(style) == ['"▍"', "none"]
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+def test_a_phone_has_one_row_of_header_and_send_beside_the_text(canned: Canned, opened: Open, locale: str) -> None:
+    with opened(canned[0], viewport={"width": 390, "height": 844}, locale=locale) as page:
+        page.locator("#samples button").first.wait_for()
+        middles = [middle(page, name) for name in ("header img", "#model", "#fresh", "#to-status", "#language")]
+        assert max(middles) - min(middles) < 4 and page.locator("header").bounding_box()["height"] < 60
+        assert page.locator("#model").bounding_box()["width"] > 60 and "canned" in page.inner_text("#model")
+        text, send = page.locator("#text").bounding_box(), page.locator("#send").bounding_box()
+        assert send["x"] >= text["x"] + text["width"] and 390 - 20 < send["x"] + send["width"] <= 390
+        assert text["y"] <= send["y"] < text["y"] + text["height"]
+        below = [page.locator(name).bounding_box()["y"] for name in ("#add", "#record", "#more")]
+        assert max(below) - min(below) < 4 and min(below) >= text["y"] + text["height"], "one row"
+        assert page.get_by_role("heading", name="Pixelferry").count() == 1, "a screen reader is told the name"
+
+
+def middle(page: Any, selector: str) -> float:
+    box = page.locator(selector).bounding_box()
+    return float(box["y"] + box["height"] / 2)

@@ -273,6 +273,18 @@ def test_accessibility(demo: RunningServer, opened: Open, scheme: str) -> None:
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
 
 
+def test_on_a_phone_every_column_of_the_errors_is_in_view(demo: RunningServer, opened: Open) -> None:
+    demo.http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x " * 20_000}]})
+    with opened(f"{demo.url}/status", viewport={"width": 390, "height": 844}) as page:
+        page.locator("#some-errors").wait_for()
+        edges = """(one) => [one.scrollWidth - one.clientWidth,
+            one.querySelector("tr").lastElementChild.getBoundingClientRect().right]"""
+        for region in page.locator("main .scroll:visible").all():
+            more, right = region.evaluate(edges)
+            assert more <= 0 and right <= 390
+        assert page.locator("header").bounding_box()["height"] < 60
+
+
 def test_a_route_with_awkward_words_is_text(demo: RunningServer, opened: Open) -> None:
     error = {
         "time": "2026-11-26T11:20:31.482Z", "route": "<img src=x onerror=alert(1)>", "status": 500,

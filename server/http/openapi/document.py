@@ -1,5 +1,6 @@
 """The OpenAPI document of this server, which FastAPI makes of the routes' types."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter
@@ -9,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 from server.http.openapi import chats, looks, messages, responses, texts, transcriptions
 from server.http.openapi.described import ref_of
 from server.http.openapi.failures import ERROR_TYPES, FAILURES, HEADERS
+from server.requests.sampling import SamplingRequest
 
 # A module that describes routes stands here, and nowhere else.
 ROUTES = (*chats.ROUTES, *responses.ROUTES, *messages.ROUTES, *transcriptions.ROUTES, *texts.ROUTES, *looks.ROUTES)
@@ -23,8 +25,13 @@ is taken wherever `GET` is; another method is a 405 `method_not_allowed`, anothe
 UNTYPED = ("HTTPValidationError", "ValidationError")  # FastAPI's own, which no route here answers
 
 
-def openapi_document(version: str, root_path: str | None = None) -> dict[str, Any]:
-    """All of it, as JSON has it. root_path: what a proxy leaves in front of a path."""
+def openapi_document(
+    version: str, root_path: str | None = None, defaults: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """All of it, as JSON has it.
+
+    root_path: what a proxy leaves in front of a path; defaults: of parameters of sampling, where a checkpoint is known.
+    """
     router = APIRouter()
     for route in ROUTES:
         route.add_to(router)
@@ -41,6 +48,11 @@ def openapi_document(version: str, root_path: str | None = None) -> dict[str, An
         components["schemas"].pop(name, None)
     for name, schema in pointed_to().items():
         components["schemas"].setdefault(name, schema)
+    for schema in components["schemas"].values():
+        fields = schema.get("properties", {})
+        if fields.keys() >= SamplingRequest.model_fields.keys():
+            for name, value in (defaults or {}).items():
+                fields[name]["default"] = value
     components["responses"] = {
         f"Error{status}": {
             "description": told, "headers": dict(HEADERS.get(status, {})),

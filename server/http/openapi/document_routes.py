@@ -5,6 +5,7 @@ import base64
 import gc
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
 
@@ -18,15 +19,17 @@ from server.http.responses import encoded
 PAGE_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer", "cache-control": "no-cache"}
 
 
-def add_document_routes(app: Starlette, version: str, root_path: str | None) -> None:
-    """Both routes, for GET and HEAD. root_path: what a proxy leaves in front of a path."""
+def add_document_routes(
+    app: Starlette, version: str, root_path: str | None, defaults: Mapping[str, float] | None
+) -> None:
+    """Both routes, for GET and HEAD. The arguments are those of openapi_document."""
     made: list[bytes] = []
 
     def make() -> None:
         # FastAPI and the types of every body and answer are a third of what a start would import.
         from server.http.openapi.document import openapi_document
 
-        made[:] = [encoded(openapi_document(version, root_path))]
+        made[:] = [encoded(openapi_document(version, root_path, defaults))]
         gc.freeze()  # the types stay: no collection is to look at them between two tokens
 
     async def document(_: Request) -> Response:

@@ -37,17 +37,32 @@ function ownName(file, kind) {
   return own;
 }
 
+/** A medium that can be shown. */
+function withUrl(part) {
+  part.url = URL.createObjectURL(part.file);
+  urls.add(part.url);
+  return part;
+}
+
+/** A medium that a reload took, from the file that was chosen for it again. */
+function putBack(part, file) {
+  if (kindOf(file) !== part.kind) return trouble(say("otherKind", { name: file.name, kind: say(part.kind) }));
+  part.name = ownName(file, part.kind);
+  part.file = file;
+  part.lost = false;
+  withUrl(part);
+  trouble("");
+  redraw();
+  showChosen();
+}
+
 function choose(files) {
   const wrong = [];
   for (const file of files) {
     const kind = kindOf(file);
     if (kind === null) wrong.push(say("unknownKind", { name: file.name }));
     else if (taken && !taken.has(kind)) wrong.push(say("notTaken", { name: file.name, kind: say(kind) }));
-    else {
-      const url = URL.createObjectURL(file);
-      urls.add(url);
-      chosen.push({ kind, file, name: ownName(file, kind), url });
-    }
+    else chosen.push(withUrl({ kind, file, name: ownName(file, kind) }));
   }
   trouble(wrong.join(" "));
   showChosen();
@@ -68,6 +83,7 @@ function dragsFiles(event) {
 }
 
 function preview(part) {
+  if (part.lost) return make("span", { class: "lost" }, `${part.name}: ${say("lost")}`);
   if (part.kind === "image") return make("img", { src: part.url, alt: part.name, decoding: "async" });
   const one = make(part.kind, { src: part.url, controls: true, preload: "metadata", "aria-label": part.name });
   one.muted = part.kind === "video";

@@ -13,11 +13,12 @@ const SAMPLES = [
 const SIGNS = { video: "▶", audio: "♪" };
 const AGAIN = 3000; // milliseconds
 const BY_TOUCH = matchMedia("(pointer: coarse)").matches; // its keyboard has no Shift+Enter: Enter starts a line
-const NUMBERS = ["max_tokens", "temperature", "top_p", "top_k", "seed"]; // fields of parameters
 
-let taken = null; // the kinds that the served model takes, once it is known
+let served = null; // the entry of /v1/models, once it is known
+let taken = null; // the kinds that the served model takes
 let again = 0; // the timer of the next question for the model
 let running = null; // the AbortController of the answer that is being written
+let leaving = false; // the page was about to be left while it was written
 
 // ---- the end in view ----
 
@@ -40,29 +41,6 @@ function trouble(text) {
   $("trouble").hidden = !text;
 }
 
-/** Whether each number can be sent as it was typed; says which cannot. The server judges its range. */
-function numbersAreGood() {
-  for (const name of NUMBERS) {
-    const field = $(name);
-    const whole = field.value === "" || field.step !== "1" || Number.isSafeInteger(Number(field.value));
-    if (whole && !field.validity.badInput) continue;
-    trouble(say(whole ? "noNumber" : "noWhole", { name, most: Number.MAX_SAFE_INTEGER }));
-    $("more").open = true;
-    field.focus();
-    return false;
-  }
-  return true;
-}
-
-function parameters() {
-  const found = {};
-  for (const name of NUMBERS) {
-    if ($(name).value !== "") found[name] = Number($(name).value);
-  }
-  if ($("stop_text").value) found.stop = $("stop_text").value;
-  return found;
-}
-
 /** Ask what the form holds, with the voice that is being recorded. */
 function ask() {
   if (running) return;
@@ -74,8 +52,10 @@ function ask() {
 function send() {
   const text = $("text").value.trim();
   if ((!text && !chosen.length) || !numbersAreGood()) return;
-  trouble("");
   const turn = { role: "user", parts: [...chosen, ...(text ? [{ kind: "text", text }] : [])] };
+  const before = editing ? turns.slice(0, turns.indexOf(editing.turn)) : turns;
+  if (!mediaAreHere([...before, turn])) return;
+  trouble("");
   if (editing) cutAt(turns.indexOf(editing.turn));
   add(turn);
   drawUser(turn);
@@ -93,13 +73,28 @@ function sentence(error, id, wait) {
   return message + (facts.length ? ` (${facts.join("; ")})` : "");
 }
 
+/** Those of `all` turns that are told to the model: an answer that failed is left out, with its question. */
+function toldOf(all) {
+  const failed = (i) => all[i]?.role === "model" && !all[i].said;
+  return all.filter((_, i) => !failed(i) && (i === all.length - 1 || !failed(i + 1)));
+}
+
+/** Whether `all` turns can be asked; names the media that a reload took. */
+function mediaAreHere(all) {
+  const lost = toldOf(all).flatMap((turn) => turn.parts ?? []).filter((part) => part.lost);
+  if (lost.length) trouble(say("lostAsked", { names: lost.map((part) => part.name).join(", ") }));
+  return lost.length === 0;
+}
+
 async function answer() {
   const settings = { parameters: parameters(), system: $("system").value };
-  const failed = (i) => turns[i]?.role === "model" && !turns[i].said; // it and its question are not told again
-  const asked = turns.filter((_, i) => !failed(i) && (i === turns.length - 1 || !failed(i + 1)));
-  const turn = { role: "model", said: "", thought: "", begun: performance.now(), first: 0, settings, asked };
+  const turn = {
+    role: "model", said: "", thought: "", begun: performance.now(), first: 0, settings,
+    asked: toldOf(turns),
+  };
   add(turn);
   drawModel(turn);
+  keep();
   turn.text.classList.add("waiting");
   running = new AbortController();
   $("stop").hidden = false;
@@ -120,6 +115,8 @@ async function answer() {
     else if (error instanceof UnreadFile) turn.error = say("unread", { name: error.message });
     else turn.error = lost(turn.first ? "broke" : "gone");
   }
+  if (leaving) await new Promise((resolve) => setTimeout(resolve, AGAIN)); // a page that goes breaks its streams first
+  leaving = false;
   turn.ended = true;
   running = null;
   const leaves = document.activeElement === $("stop");
@@ -128,6 +125,7 @@ async function answer() {
   if (!turn.item.isConnected) return; // it was taken away
   showCosts(turn);
   endModel(turn);
+  keep();
   if (leaves) turn.acts.firstChild.focus({ preventScroll: true });
   $("told").textContent = turn.error ?? `${say("answered")} ${turn.text.textContent.slice(0, 2000)}`;
 }
@@ -202,6 +200,7 @@ async function takeSample(sample) {
   if (running) return; // it was pressed twice
   chosen = [];
   choose([new File([blob], sample.file, { type: sample.type, lastModified: 0 })]);
+  for (const part of chosen) part.sample = sample.file;
   $("text").value = sample[language];
   send();
 }
@@ -238,9 +237,12 @@ async function readModel() {
   if (!response.ok) return trouble(sentence(body.error ?? { message: `HTTP ${response.status}` }, id));
   trouble("");
   const model = body.data[0];
+  if (served?.id !== model.id) fields = null; // their defaults are a checkpoint's
+  served = model;
   taken = new Set(model.architecture.input_modalities);
   const kinds = [...taken].map((kind) => say(kind)).join(", ");
-  $("model").textContent = `${model.id} · ${say("takes", { kinds })}`;
+  $("model").textContent = $("model").title = `${model.id} · ${say("takes", { kinds })}`;
+  showBounds();
   $("record").hidden = !(taken.has("audio") && window.isSecureContext && navigator.mediaDevices && window.MediaRecorder);
   showSamples();
 }
@@ -249,8 +251,8 @@ function speakAll() {
   speak();
   $("text").placeholder = say(BY_TOUCH ? "welcomeText" : "ask");
   showRecord();
-  for (const turn of turns) if (turn.role === "user") drawUser(turn);
-  for (const turn of turns) if (turn.role === "model" && turn.ended) { turn.drawn = []; drawModel(turn); }
+  redraw();
+  showBounds();
   showChosen();
   showSamples();
 }
@@ -279,11 +281,20 @@ $("fresh").addEventListener("click", () => {
   $("text").focus();
 });
 $("language").addEventListener("click", () => { changeLanguage(); readModel(); });
-addEventListener("beforeunload", (event) => { if (turns.length) { event.preventDefault(); event.returnValue = true; } });
+addEventListener("beforeunload", (event) => {
+  leaving = running !== null;
+  if (wouldLose()) { event.preventDefault(); event.returnValue = true; }
+});
+addEventListener("pagehide", keep);
+document.addEventListener("visibilitychange", () => { if (document.hidden) keep(); }); // a phone may end a page that is out of sight
+$("more").addEventListener("change", keep);
+$("more").addEventListener("toggle", readBounds);
 document.addEventListener("paste", (event) => { if (pastesFiles(event.clipboardData)) { event.preventDefault(); choose(event.clipboardData.files); } });
 for (const name of ["dragover", "dragenter"]) document.addEventListener(name, (event) => { if (dragsFiles(event)) $("ask").classList.add("over"); });
 document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) $("ask").classList.remove("over"); });
 document.addEventListener("drop", (event) => { $("ask").classList.remove("over"); if (dragsFiles(event)) choose(event.dataTransfer.files); });
 $("text").placeholder = say(BY_TOUCH ? "welcomeText" : "ask");
 speak();
+restore();
+showBounds();
 readModel();

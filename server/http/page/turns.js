@@ -8,11 +8,21 @@ let editing = null; // {turn, draft}: the question in the form is this turn's, a
 let sure = null; // the button whose next press drops later answers, too
 
 function figure(part, turn) {
+  if (part.lost) return make("figure", {}, make("figcaption", {}, preview(part)), fileAgain(part));
   const cost = turn.media?.get(part);
   const facts = cost ? [say("medium", cost), ...(cost.width ? [say("sized", cost)] : [])] : [];
   const shown = part.kind === "image" ? make("span", { class: "picture" }, preview(part)) : preview(part);
   return make("figure", {}, shown, make("figcaption", {}, part.name, facts.length ? ` · ${facts.join(" · ")}` : "",
     " ", make("a", { href: part.url, download: part.name, "aria-label": `${say("save")} ${part.name}`, title: say("save") }, "⤓")));
+}
+
+/** A button that takes the file of a medium which a reload took. */
+function fileAgain(part) {
+  const field = make("input", {
+    type: "file", class: "unseen", accept: `${part.kind}/*`,
+    change: () => { for (const file of field.files) putBack(part, file); },
+  });
+  return make("label", { class: "button" }, field, say("addAgain"));
 }
 
 /** A question as the form holds it. */
@@ -77,6 +87,12 @@ function endModel(turn) {
   turn.acts.after(copied);
 }
 
+/** All turns again: in another language, or with a medium that is back. */
+function redraw() {
+  for (const turn of turns) if (turn.role === "user") drawUser(turn);
+  for (const turn of turns) if (turn.role === "model" && turn.ended) { turn.drawn = []; drawModel(turn); }
+}
+
 function add(turn) {
   turn.item = make("li", { class: turn.role });
   turns.push(turn);
@@ -99,6 +115,7 @@ function cutAt(index) {
   }
   showKept();
   release();
+  keep();
 }
 
 /** Put a question into the form: a draft, or that of a turn which is edited. */
@@ -127,6 +144,7 @@ function endEdit() {
 function retry(turn) {
   if (running || !turns.includes(turn) || !numbersAreGood()) return;
   const index = turns.indexOf(turn);
+  if (!mediaAreHere(turns.slice(0, index))) return;
   const later = turns.slice(index + 1).filter((one) => one.role === "model").length;
   const button = turn.acts.firstChild;
   if (later && sure !== button) return makeSure(button, later);
@@ -166,9 +184,7 @@ function showCosts(turn) {
 // ---- copying ----
 
 async function copyAs(name, turn, place) {
-  const { parameters: sampling, system } = turn.settings;
-  const body = (medium) => bodyOf(turn.asked, sampling, system, medium);
-  const program = PROGRAMS[name](at("chat"), storage.getItem(KEY), body);
+  const program = PROGRAMS[name](turn, storage.getItem(KEY));
   try {
     await navigator.clipboard.writeText(program);
     place.replaceChildren(make("p", { class: "quiet", role: "status" }, say("copied")), make("pre", { class: "code", tabindex: "0" }, program));

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 from unittest.mock import MagicMock
@@ -27,6 +28,7 @@ from server.http.routes.responses_body import read_responses
 from server.http.routes.tokenize import read_detokenize, read_tokenize
 from server.http.routes.vllm_fields import COMPLETION_FIELDS, FIELDS, RESPONSES_FIELDS
 from server.metrics import Metrics
+from server.requests.sampling import Defaults
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import behind_guard, bodies
 from tests.server.http.openapi.document import VERSION, document
@@ -200,11 +202,35 @@ def test_the_document_asks_for_a_key_and_the_page_does_not(play: Play) -> None:
             assert (await client.get("/openapi.json")).status_code == 401
             for path in ("/llm/openapi.json", "/openapi.json"):
                 answer = await client.get(path, headers={"authorization": "Bearer k"})
-                assert answer.json() == {**document(), "servers": [{"url": "/llm"}]}
+                assert without_defaults(answer.json()) == {**document(), "servers": [{"url": "/llm"}]}
                 assert answer.headers["content-type"] == "application/json"
             for path in ("/llm/docs", "/docs"):
                 page = await client.get(path)
                 assert page.status_code == 200 and VERSION not in page.text and "/chat" not in page.text
+
+    play(scenario)
+
+
+def without_defaults(served: dict[str, Any]) -> dict[str, Any]:
+    """As it is without a checkpoint."""
+    for schema in served["components"]["schemas"].values():
+        if "repetition_penalty" in schema.get("properties", {}):
+            for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty"):
+                del schema["properties"][name]["default"]
+    return served
+
+
+def test_defaults_are_those_of_the_checkpoint_that_is_served(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        defaults = Defaults(temperature=0.7, top_p=0.8, top_k=20, eos_ids=(), repetition_penalty=1.05)
+        scene.service.card = replace(scene.service.card, defaults=defaults)
+        async with client_of(create_app(scene.service, bodies())) as client:
+            schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+        for kind in ("NativeParameters", "ChatCompletionRequest", "TextCompletionRequest", "CreateResponse"):
+            found = {name: schemas[kind]["properties"][name]["default"] for name in names}
+            assert found == {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0, "repetition_penalty": 1.05}
+        assert "default" not in schemas["NativeParameters"]["properties"]["max_tokens"]
 
     play(scenario)
 
