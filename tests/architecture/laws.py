@@ -210,7 +210,7 @@ def dead_links(root: Path) -> list[str]:
     anchors = {path: _anchors(text) for path, text in pages.items()}
     found = []
     for path, text in pages.items():
-        for number, line in _outside_code(text):
+        for number, line in outside_code(text):
             for name, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", re.sub(r"`[^`]*`", "", line)):
                 file = (path.parent / name).resolve() if name else path
                 if not file.exists() or (anchor and anchor not in anchors.get(file, {anchor})):
@@ -229,13 +229,14 @@ def _anchors(page: str) -> set[str]:
 
 def prose(page: str) -> Iterator[tuple[int, str]]:
     """Number and text of every line of a page that is neither code nor a table; headings without their links."""
-    for number, line in _outside_code(page):
+    for number, line in outside_code(page):
         text = line.strip()
         if not text.startswith("|"):
             yield number, re.sub(r"\]\([^)]*\)", "]", line) if text.startswith("#") else line
 
 
-def _outside_code(page: str) -> Iterator[tuple[int, str]]:
+def outside_code(page: str) -> Iterator[tuple[int, str]]:
+    """Number and text of every line of a page that is not code, blank ones aside; a table's lines among them."""
     fence, after_blank, in_code, in_list = "", True, False, False
     for number, line in enumerate(page.splitlines(), 1):
         text = line.strip()

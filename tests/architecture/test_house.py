@@ -85,6 +85,22 @@ def test_every_bound_stands_in_one_table_with_its_default() -> None:
     assert wrong == {}
 
 
+def test_the_runbook_says_what_to_do_about_every_code_but_a_400s() -> None:
+    """The codes and their statuses are those of the table in api.md, which is made from the OpenAPI document."""
+    table = read("docs/api.md").partition("<!-- error codes")[2].partition("<!-- end of error codes")[0]
+    rows = re.findall(r"^\| (\d{3})[^|]*\|[^|]*\|(.*)\|$", table, re.MULTILINE)
+    wanted = {(status, code) for status, codes in rows for code in re.findall(r"(?:^|; )`(\w+)`:", codes.strip())}
+    errors = read("docs/runbook.md").partition("## Errors\n")[2]
+    told = {
+        (row[2:5], code)
+        for row in errors.splitlines()
+        if re.match(r"\| \d", row)
+        for code in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    of_clients = {"400", "404", "405"}  # a wrong body, path or method
+    assert {one for one in wanted if one[0] not in of_clients} == told and len(told) > 20
+
+
 def test_changelog_and_project_have_one_version() -> None:
     newest = re.search(r"^## \[(\d+\.\d+\.\d+)\]", read("CHANGELOG.md"), re.MULTILINE)
     assert newest is not None

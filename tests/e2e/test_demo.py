@@ -15,17 +15,28 @@ from pathlib import Path
 import pytest
 
 from configs.settings import EMBEDDED_NAME
+from demo.answers import COLOURS, SHAPES
 from demo.exam import ROWS
 from demo.examiner import Examiner
 from server.commands import main
 from server.report import size
 from tests.e2e.running import REPO, RunningServer
 from tests.samples.voices import firefox, safari
+from tests.tables import each_of
 
 pytestmark = pytest.mark.process
 
 EACH = 4  # questions of a task
+READMES = ("README.md", "README.zh.md")
+PHOTO_QUESTIONS = (
+    "What is in this picture?", "Describe this photo.", "What is in the photo?", "What colour is the boat?",
+    "How many people are there?",
+)  # fmt: skip
 SEED = 7
+
+
+def text_of(page: str) -> str:
+    return (REPO / page).read_text(encoding="utf-8")
 
 
 def test_it_says_what_it_is(embedded: RunningServer) -> None:
@@ -56,6 +67,38 @@ def test_its_plan_says_what_it_has(embedded: RunningServer, capsys: pytest.Captu
 )
 def test_the_first_questions_of_the_readme(embedded: RunningServer, inputs: list[dict[str, str]], answer: str) -> None:
     assert embedded.chat(*inputs, max_tokens=64).json()["text"] == answer
+
+
+@each_of("page", (*READMES, "docs/api.md"))
+def test_the_commands_of_a_page_give_what_it_prints(embedded: RunningServer, page: str) -> None:
+    """But for an answer's id and time, and for what the shared server has in its cache."""
+    pairs = re.findall(r"^(    curl http[^`]*?)\n\n    (\{.*?)\n\n", text_of(page), re.DOTALL | re.MULTILINE)
+    assert pairs
+    for command, printed in pairs:
+        command = command.replace("http://127.0.0.1:8000", embedded.url).replace("curl ", "curl --silent ", 1)
+        said = subprocess.run(["bash", "-c", command], cwd=REPO, check=True, capture_output=True, text=True).stdout
+        answer, expected = json.loads(said), json.loads(printed)
+        assert answer.keys() == expected.keys() and answer.get("error") == expected.get("error")
+        assert answer.get("choices") == expected.get("choices")
+        for one in (answer, expected):
+            one.get("usage", {}).get("prompt_tokens_details", {}).pop("cached_tokens", None)
+        assert answer.get("usage") == expected.get("usage")
+
+
+def test_to_questions_about_a_photo_it_says_what_the_readmes_say(embedded: RunningServer) -> None:
+    """Two answers as they are quoted there, and what kind of answer there is at all: words that it knows, or none."""
+    known = re.compile(f"[0-9]+|({'|'.join(COLOURS)})( ({'|'.join(SHAPES)}))?")
+    answers = {
+        question: embedded.chat({"image": "examples/media/ferry.jpg"}, {"text": question}).json()["text"]
+        for question in PHOTO_QUESTIONS
+    }
+    for answer in answers.values():
+        assert answer == "I do not know." or all(known.fullmatch(one) for one in answer.split(", ")), answers
+    for page in READMES:
+        paragraph = next(one for one in text_of(page).split("\n\n") if "ferry.jpg" in one)
+        spans = [span for span in re.findall(r"`([^`]*)`", paragraph) if "/" not in span]
+        quoted = {span: spans[n + 1] for n, span in enumerate(spans) if span.endswith("?")}
+        assert len(quoted) == 2 and quoted.items() <= answers.items(), (page, answers)
 
 
 @pytest.mark.parametrize(("browser", "kind"), [(firefox, "audio/ogg"), (safari, "audio/mp4")])
