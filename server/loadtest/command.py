@@ -12,9 +12,10 @@ from pathlib import Path
 import uvloop
 
 from server.loadtest.driving.target import TargetError
+from server.loadtest.find import CapacityTest
 from server.loadtest.options import Options, read_options, share
 from server.loadtest.plans import LoadPlan, plans_of
-from server.loadtest.results.compare import compare, compare_text
+from server.loadtest.results.compare import caches_text, compare, compare_text
 from server.loadtest.results.page import write_page
 from server.loadtest.results.result import RunResult, read_json, write_json
 from server.loadtest.results.table import result_text, write_csv
@@ -42,22 +43,28 @@ def run(argv: list[str], interrupt: "Interrupt") -> int:
     """One run. Raises OSError and ValueError where it cannot begin, SystemExit as argparse does, KeyboardInterrupt."""
     options = read_options(argv)
     say(options, "preparing requests ...")
-    plans = plans_of(options)
-    if options.dry_run:
-        print(plan_text(plans))
-        return GOOD
+    if options.find is not None and not options.dry_run:
+        test: LoadTest = CapacityTest(options)
+    else:
+        plans = plans_of(options)
+        if options.dry_run:
+            print(plan_text(plans))
+            return GOOD
+        test = LoadTest(options, plans)
     interrupt.raises = False
     if interrupt.event.is_set():  # where KeyboardInterrupt cannot be raised, as in a destructor, it came to nothing
         raise KeyboardInterrupt
     try:
-        result = uvloop.run(LoadTest(options, plans).run(interrupt.event))
-        print(result_text(result))
+        result = uvloop.run(test.run(interrupt.event))
+        print(result_text(result, formulas=options.formulas))
         written = write_files(result, options)
-    except (TargetError, ValueError) as error:
-        return complain(error, FAILED)
+    except TargetError as error:
+        return complain(error, VANISHED if error.nobody else ERRORS if error.answers else USAGE)
     if result.vanished or result.interrupted:
         return VANISHED if result.vanished else INTERRUPTED
-    return ERRORS if result.too_many_errors else FAILED if result.failures or not written else GOOD
+    if result.too_many_errors or result.failures or not written:
+        return ERRORS if result.too_many_errors else FAILED
+    return USAGE if result.unclear else GOOD
 
 
 class Interrupt:
@@ -131,12 +138,18 @@ def compare_runs(argv: list[str]) -> int:
     parser.add_argument("--worse-than", type=share, metavar="SHARE",
                         help="exit code 1 where B is certainly slower by more than that, such as 5%%")  # fmt: skip
     given = parser.parse_args(argv)
-    found = compare(read_json(given.a), read_json(given.b))
+    a, b = (read_json(path) for path in (given.a, given.b))
+    found = compare(a, b)
     print(compare_text(found))
+    print(caches_text(a, b))
     bound = math.inf if given.worse_than is None else given.worse_than
     worse = [f"{label}: {one.name}" for label, rows in found.items() for one in rows if one.worse_than(bound)]
     for line in worse:
         print(f"FAILED: slower by more than {bound:.0%}: {line}")
+    colder = [one for rows in found.values() for one in rows if one.by_caches and one.low > bound * one.a]
+    if colder and not worse:
+        print("UNCLEAR: whether B is slower: its caches were colder")
+        return USAGE
     return FAILED if worse else GOOD
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from configs.nearest import FlagParser
-from server.loadtest.results.measures import LATENCIES, Requirement, read_requirement
+from server.loadtest.results.measures import LATENCIES, Requirement, read_objective, read_requirement
 
 DESCRIPTION = """Send requests to a server and measure its answers.
 
 An open loop (--rate, --trace) sends whatever became of earlier requests, as users do. In a closed loop
 (--concurrency) each of so many streams waits for its answer. Several rates or streams (--rate 1,2,4,8) are a
-sweep. Exit code: 0 good; 1 a requirement missed, a leak or a wrong answer; 2 wrong usage; 3 more than --most-errors
-failed; 4 the server vanished; 130 interrupted."""
+sweep. Exit code: 0 good; 1 a requirement missed, a leak or a wrong answer; 2 wrong usage, or too few requests to tell;
+3 more than --most-errors failed; 4 no server, or it vanished; 130 interrupted."""
 GROUPS = {
     "target": None, "load": None, "requests": "Lists are values and weights: text:60,image:30,image+audio:10",
     "judgement": None, "output": None,
@@ -29,6 +29,11 @@ SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 EXCLUSIVE = (  # flags of which one may be given
     ("rate", "concurrency", "trace"), ("api_key", "api_key_file"), ("unique_media", "shared_media", "repeat"),
     ("unique_media", "shared_media", "requests_file"),
+)  # fmt: skip
+PILOT = 16  # requests of a search before it, one after the other
+NOT_FOUND = (  # flags that --find has no use for
+    "rate", "concurrency", "trace", "requests", "seconds", "ramp", "max_in_flight", "slo", "require",
+    "dry_run",
 )  # fmt: skip
 KINDS = ("text", "image", "video", "audio", "demo")  # `demo`: a drawing whose answer the demo model was taught
 IMAGE_FORMATS = ("jpeg", "png", "webp")
@@ -185,6 +190,10 @@ class Options:
     trace_speed: float = _load("times as fast (1)", positive, 1.0)
     max_in_flight: int | None = _load("open loop: hold back what is more", count)
     concurrency: tuple[int, ...] | None = _load("closed loop: streams (4)", listed(count))
+    find: Requirement | None = _load(
+        "search the highest rate that keeps it: ttft.p99<=1s; a percentile of ttft, tpot, e2el or queue", read_objective
+    )
+    find_within: float = _load("time of that search (30m)", duration, 1800.0)
     requests: int | None = _load("of each step (100, unless --seconds)", count)
     seconds: float | None = _load("of each step: 30s, 5m, 1h", duration)
     warmup: int = _load("requests before the clock starts (%(default)s)", int, 4)
@@ -234,6 +243,7 @@ class Options:
     json: Path | None = _output("everything, each request included", Path)
     csv: Path | None = _output("a line for each request", Path)
     html: Path | None = _output("the report, one file", Path)
+    formulas: bool = _output("print how each figure is computed; --json and --html have it anyway")
     quiet: bool = _output("no progress")
     dry_run: bool = _output("show what would be sent, and send nothing")
 
@@ -262,12 +272,22 @@ def read_options(argv: list[str]) -> Options:
     for names in EXCLUSIVE:
         if sum(bool(found[name]) for name in names) > 1:
             parser.error(f"{', '.join('--' + name.replace('_', '-') for name in names)}: only one of them")
+    if found["find"]:
+        given = [name for name in NOT_FOUND if found[name]]
+        if given:
+            parser.error(f"--find has loads and an objective of its own: not with --{given[0].replace('_', '-')}")
+        return Options(**found | {"api_key": key_of(found), "requests": PILOT})
     if not (found["rate"] or found["trace"]):
         found["concurrency"] = found["concurrency"] or (4,)
     if found["requests"] is None and found["seconds"] is None and found["trace"] is None:
         found["requests"] = 100
     if found["unique_media"] and found["concurrency"] and found["requests"] is None:
         parser.error("--unique-media: streams need --requests, since all media are made before the clock starts")
-    if found["api_key_file"]:
-        found["api_key"] = found["api_key_file"].read_text(encoding="utf-8").strip()
-    return Options(**found)
+    return Options(**found | {"api_key": key_of(found)})
+
+
+def key_of(found: dict[str, Any]) -> str | None:
+    """The key, also of a file. Raises OSError."""
+    path: Path | None = found["api_key_file"]
+    key: str | None = found["api_key"]
+    return key if path is None else path.read_text(encoding="utf-8").strip()

@@ -99,6 +99,7 @@ class LoadPlan:
     drawn: Sequence[SampleRequest]
     dues: Sequence[float] | None = None  # not empty
     streams: int = 0
+    ramp: float = 0.0  # seconds; what is due earlier is not measured
     apart: Sequence[SampleRequest] = ()  # for the warm-up, where the step may send none of the same media
 
     def warm_up(self, n: int) -> Sequence[SampleRequest]:
@@ -111,9 +112,41 @@ class LoadPlan:
         return request if index < len(self.drawn) else request.again(index)
 
 
+def source_of(options: Options) -> SyntheticRequests | RequestList:
+    """Where requests come from. Raises ValueError for a file that cannot be used, OSError."""
+    return SyntheticRequests(options) if options.requests_file is None else RequestList(options)
+
+
+class RepeatPlans:
+    """The plans of a search, whose loads come one after the other: no request, and no arrival, comes twice."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises ValueError for a file that cannot be used, OSError."""
+        self._options = options
+        self._source = source_of(options)
+        self._made = self._repeats = 0
+
+    def one_stream(self, requests: int, apart: int) -> LoadPlan:
+        """The pilot: one request after the other. apart: requests of the warm-up in front of it."""
+        warm_up = self._draw(apart)
+        return LoadPlan(label="pilot, 1 stream", load=0.0, drawn=self._draw(requests), streams=1, apart=warm_up)
+
+    def repeat(self, rate: float, unmeasured: int, requests: int, label: str) -> LoadPlan:
+        """So many requests a second, of which the first are not measured. Raises ValueError as `make` does."""
+        self._repeats += 1
+        rng = random.Random(f"repeat {self._options.seed} {self._repeats}")
+        unit = unit_arrivals(self._options.arrivals, self._options.burstiness, rng)
+        dues = [expected / rate for expected in islice(unit, unmeasured + requests)]
+        return LoadPlan(label=label, load=rate, drawn=self._draw(len(dues)), dues=dues, ramp=dues[unmeasured])
+
+    def _draw(self, n: int) -> list[SampleRequest]:
+        first, self._made = self._made, self._made + n
+        return [self._source.make(index) for index in range(first, first + n)]
+
+
 def plans_of(options: Options) -> list[LoadPlan]:
     """One for each rate or number of streams. Raises ValueError for a file that cannot be used, OSError."""
-    source = SyntheticRequests(options) if options.requests_file is None else RequestList(options)
+    source = source_of(options)
     apart = [source.make(index) for index in range(options.warmup)] if options.unique_media else []
 
     def plan(label: str, load: float, came: list[Arrival], streams: int = 0) -> LoadPlan:
@@ -124,7 +157,7 @@ def plans_of(options: Options) -> list[LoadPlan]:
             raise ValueError(f"{label}: no request would be measured: none is due behind --ramp {options.ramp:g}s")
         drawn = [source.make(index, one.prompt_words, one.max_tokens) for index, one in enumerate(came or [Arrival()])]
         dues = None if streams else [one.at for one in came]
-        return LoadPlan(label=label, load=load, drawn=drawn, dues=dues, streams=streams, apart=apart)
+        return LoadPlan(label=label, load=load, drawn=drawn, dues=dues, streams=streams, ramp=options.ramp, apart=apart)
 
     if options.trace is not None:
         came = begun(options, read_trace(options.trace, options.trace_speed))

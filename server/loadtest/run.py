@@ -4,8 +4,9 @@ import asyncio
 import gc
 import math
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from time import perf_counter
@@ -90,48 +91,58 @@ class LoadTest:
                     group.start_soon(send, request)
         failed = [record.error for record in records if record.error]
         if records and len(failed) == n:
-            raise TargetError(f"not one of {n} requests before the start was answered: {failed[0]}")
+            raise TargetError(f"not one of {n} requests before the start was answered: {failed[0]}", answers=True)
 
     async def _run_steps(self, interrupt: asyncio.Event) -> None:
         """All steps one after the other, with everybody who looks on."""
         async with anyio.create_task_group() as onlookers:
             for look in (self._watch.run, self._progress.run, partial(self._target.watch, self._result.timeline)):
                 onlookers.start_soon(look)
-            for number, plan in enumerate(self._plans):
-                if not interrupt.is_set():
-                    self._progress.label = f"{plan.label}: " if len(self._plans) > 1 else ""
-                    await self._step(plan, number, interrupt)
+            await self._load(interrupt)
             onlookers.cancel_scope.cancel()
 
-    async def _step(self, plan: LoadPlan, number: int, interrupt: asyncio.Event) -> None:
-        """One load; its records are kept also where it is interrupted."""
+    async def _load(self, interrupt: asyncio.Event) -> None:
+        """What is measured."""
+        for number, plan in enumerate(self._plans):
+            if not interrupt.is_set():
+                self._progress.label = f"{plan.label}: " if len(self._plans) > 1 else ""
+                await self._step(plan, number, interrupt)
+
+    async def _step(
+        self, plan: LoadPlan, number: int, end: asyncio.Event, over: Callable[[Record], None] | None = None
+    ) -> StepResult:
+        """One load; its records are kept also where `end` comes before it is over. over: is told of each request."""
 
         async def send(index: int, due: float, measured: bool, room: asyncio.Semaphore | None) -> Record:
             self._progress.sent()
             record = await self._client.send(plan.request(index), due, step=number, measured=measured, room=room)
             self._progress.ended(record)
+            if over is not None:
+                over(record)
             return record
 
         now = perf_counter() - self._started
-        pacer = Pacer(self._options, send, started=self._started, now=now)
-        async with left_at(interrupt):
+        pacer = Pacer(replace(self._options, ramp=plan.ramp), send, started=self._started, now=now)
+        async with left_at(end):
             await (pacer.closed_loop(plan.streams) if plan.dues is None else pacer.open_loop(plan.dues))
-        cut = perf_counter() - self._started if interrupt.is_set() else math.inf
+        cut = perf_counter() - self._started if end.is_set() else math.inf
         await pacer.finish(0.0)
         records = sorted(pacer.records, key=lambda record: record.sent)
         for record in records:
             if record.ended >= cut:  # that it is not answered is ours
                 record.cancelled, record.error = True, None
         closing = min(now + plan.dues[-1] + 1 / plan.load, cut) if plan.dues else None
-        window = None if closing is None else (now + self._options.ramp, closing)
+        window = None if closing is None else (now + plan.ramp, closing)
         summary = summarise(records, self._options.slo or {}, window)
-        self._result.steps.append(StepResult(label=plan.label, load=plan.load, summary=summary, records=records))
+        step = StepResult(label=plan.label, load=plan.load, summary=summary, records=records)
+        self._result.steps.append(step)
+        return step
 
     def _judge(self) -> None:
         """What was found of server, client and media, into the result."""
         options, result = self._options, self._result
         for step in result.steps:
-            result.outcomes += outcomes(options.require or (), step.label, step.summary)
+            result.outcomes += outcomes(options.require or (), step.label, step.summary, step.records)
         looks = result.timeline if self._looked else [Snapshot()]
         last = result.steps[-1].records if result.steps else []
         result.findings = judge(looks, sorted(one.ended for one in last if one.measured))
@@ -142,6 +153,8 @@ class LoadTest:
         result.client = self._watch.load(waits)
         drawn, sent = [plan.drawn for plan in self._plans], [len(step.records) for step in result.steps]
         result.media_sent, result.media_repeated = media_of(drawn, sent)
+        result.connections = self._pool.opened
+        result.reconnects = {when: n for when, n in self._pool.closed.items() if n}
         result.notes = self._notes()
 
     def _notes(self) -> list[str]:
@@ -149,8 +162,6 @@ class LoadTest:
         result, found = self._result, []
         if result.interrupted:
             found.append("the run was interrupted: figures are of what was over by then")
-        if self._pool.reconnects:
-            found.append(f"the server closed {self._pool.reconnects} idle connections, which were opened again")
         hung = [one for step in result.steps for one in step.records if one.error in ("timeout", "unfinished")]
         if hung:
             named = ", ".join(f"{one.index} ({one.bucket}, {one.ended - one.sent:.1f} s)" for one in hung[:5])

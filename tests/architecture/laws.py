@@ -17,7 +17,7 @@ CODE = (*ROOMS, "tests", "benchmarks", "demo", "deploy", "docs", "examples", "co
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_MODULES = 15  # directly in one folder of a room
-WING_LINES = {"server/loadtest": 2_880}  # of a wing that is complete; to raise one takes a line in docs/log.md
+WING_LINES = {"server/loadtest": 3_800}  # of a wing that is complete; to raise one takes a line in docs/log.md
 MAX_PROSE = 100  # characters of a line
 PAGES = ("README*.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
 

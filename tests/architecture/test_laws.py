@@ -38,7 +38,7 @@ REGISTRY = '"""Doc."""\nFAMILIES = {\n    "QuickForCausalLM": "model.families.fa
 Law = Callable[[Path], list[str]]
 PLANTS: list[tuple[Law, str, str]] = [
     (laws.long_files, "server/long.py", '"""Doc."""\n' * 501),
-    (laws.long_wings, "server/loadtest/long.py", '"""Doc."""\n' * 2901),
+    (laws.long_wings, "server/loadtest/long.py", '"""Doc."""\n' * 3801),
     (laws.long_functions, "model/net/long.py", f'"""Doc."""\ndef f():\n{LONG_BODY}'),
     (laws.modules_without_docstring, "shm/silent.py", "x = 1\n"),
     (laws.wide_folders, "shm/sixteenth.py", '"""Doc."""\n'),

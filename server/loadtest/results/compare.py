@@ -6,13 +6,14 @@ so long that two of them hardly know of each other. How much their figures diffe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
+from server.loadtest.results.hit_rates import COUNTERS
+from server.loadtest.results.intervals import student
 from server.loadtest.results.measures import LATENCIES, Record
 from server.loadtest.results.result import RunResult, StepResult
 from server.loadtest.results.table import aligned, milliseconds
@@ -23,6 +24,7 @@ METHOD = (
     "10 blocks of neighbouring requests of each run. Too few: a block needs 20 requests, of p99 100, or nothing is "
     "said. It knows the spread within each run, not the one between runs of the same server: repeat both, taking turns"
 )
+CACHES = 0.1  # a difference of two hit rates from which on runs are not compared
 WRONG = 0.05  # how often a comparison of equal servers may claim a difference in any row
 BLOCKS, FEWEST_BLOCKS = 10, 5  # of a run
 STATISTICS = {"p50": 20, "p99": 100, "mean": 20}  # and how many requests a block of it needs
@@ -42,6 +44,13 @@ class Difference:
     b: float
     low: float
     high: float
+    warmer: bool = False  # B found more in its caches than A, by CACHES or more
+    colder: bool = False  # less
+
+    @property
+    def by_caches(self) -> bool:
+        """The difference is what the caches alone would make."""
+        return (self.high < 0 and self.warmer) or (self.low > 0 and self.colder)
 
     @property
     def relative(self) -> float:
@@ -51,11 +60,13 @@ class Difference:
     def says(self) -> str:
         if self.high == inf:
             return "too few requests to say"
+        if self.by_caches:
+            return f"B's caches were {'warmer' if self.warmer else 'colder'}: not to be compared"
         return "B is slower" if self.low > 0 else "B is faster" if self.high < 0 else "no difference shown"
 
     def worse_than(self, share: float) -> bool:
-        """Whether B is certainly slower, and by more than that share of A."""
-        return self.low > share * self.a
+        """Whether B is certainly slower, by more than that share of A, and not for its caches."""
+        return self.low > share * self.a and not self.by_caches
 
 
 def compare(a: RunResult, b: RunResult) -> dict[str, list[Difference]]:
@@ -67,7 +78,30 @@ def compare(a: RunResult, b: RunResult) -> dict[str, list[Difference]]:
     if not pairs:
         raise ValueError("the runs have no step in common")
     wrong = WRONG / (len(pairs) * len(COMPARED) * len(STATISTICS))  # of each row (Bonferroni)
-    return {second.label: differences(first, second, wrong) for first, second in pairs}
+    gaps = [gap for gap in cache_gaps(a, b).values() if gap is not None]
+    warmer, colder = any(gap >= CACHES - 1e-9 for gap in gaps), any(gap <= -CACHES + 1e-9 for gap in gaps)
+    return {
+        second.label: [replace(one, warmer=warmer, colder=colder) for one in differences(first, second, wrong)]
+        for first, second in pairs
+    }
+
+
+def cache_gaps(a: RunResult, b: RunResult) -> dict[str, float | None]:
+    """By how much more B found in each cache, as a difference of hit rates; None where one of them is unknown."""
+    rates = {name: [run.hit_rates[name].rate if name in run.hit_rates else None for run in (a, b)] for name in COUNTERS}
+    return {name: None if None in pair else pair[1] - pair[0] for name, pair in rates.items()}  # type: ignore[operator]
+
+
+def caches_text(a: RunResult, b: RunResult) -> str:
+    """Hit rates of both, and a warning where they are too far apart for a comparison."""
+    lines = [f"hit rates: {name} {run.found_again or 'unknown'}" for name, run in (("A", a), ("B", b))]
+    for name, gap in cache_gaps(a, b).items():
+        if gap is not None and abs(gap) >= CACHES - 1e-9:
+            lines.append(
+                f"WARNING: of {name}, B found {abs(gap) * 100:.0f} points {'more' if gap > 0 else 'less'} in its cache "
+                "than A: what differs may be the cache alone. Run both with seeds that neither server has seen"
+            )
+    return "\n".join(lines)
 
 
 def differences(a: StepResult, b: StepResult, wrong: float) -> list[Difference]:
@@ -107,22 +141,6 @@ def difference(name: str, a: Estimate, b: Estimate, wrong: float) -> Difference:
     known = student(1 - wrong / 2, variance**2 / parts) if 0 < parts < inf else 1.0
     reach = known * sqrt(variance)
     return Difference(name, a[0], b[0], b[0] - a[0] - reach, b[0] - a[0] + reach)
-
-
-def student(p: float, degrees: float) -> float:
-    """The quantile of Student's t, from the normal one: Cornish and Fisher's series (Abramowitz and Stegun, 26.7.5).
-
-    Within 2 % from 4 degrees of freedom on, up to p = 0.999.
-    """
-    z = NormalDist().inv_cdf(p)
-    terms = (
-        1.0,
-        (z**2 + 1) / 4,
-        (5 * z**4 + 16 * z**2 + 3) / 96,
-        (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384,
-        (79 * z**8 + 776 * z**6 + 1482 * z**4 - 1920 * z**2 - 945) / 92160,
-    )
-    return z * sum(term / degrees**power for power, term in enumerate(terms))
 
 
 def compare_text(found: dict[str, list[Difference]]) -> str:

@@ -60,6 +60,7 @@ KEPT = {ENGINE: {"mm_cache_bytes": 1}, "": {BODIES: 1, **dict.fromkeys(INSIDE, 6
 WATCHED = frozenset({RESIDENT, CHILDREN, STEPS, "mm_cache_bytes", *(held.metric for held in HELD)})
 BLOCKS, WARM_UP = 12, 4  # equal parts of the work of a run, and how many of these are its warm-up
 LOOKS, SHORTEST, LONG = 2 * BLOCKS, 45.0, 200.0  # at least; seconds; seconds
+LONGER = 1.25  # than what is just enough: a process grows between two looks, and while it is told
 GROWTH = 0.1  # of a process's memory behind the warm-up: less is none
 SURELY = 2.365  # Student's t of BLOCKS - WARM_UP differences, 97.5 %
 
@@ -129,15 +130,18 @@ def memory(role: str, timeline: Sequence[Snapshot], ends: Sequence[float]) -> Le
     name = f"memory of process {role[7:-2]}" if role else "memory of the server process"
     if key not in timeline[-1].metrics:
         return LeakCheck(name, "unknown", "the server does not tell")
-    kept, work, own = 0.0, [], []  # of each look while the load went on: work done, bytes
+    kept, work, own, looked = 0.0, [], [], []  # of each look while the load went on: work done, bytes, its second
     for look in timeline:
         holds = KEPT.get(role, {}).items()
         kept = max(kept, sum((value_of(look.metrics, one) or 0.0) * each for one, each in holds))  # it is used again
         if key in look.metrics and ends and ends[0] <= look.at <= ends[-1]:
             work.append((value_of(look.metrics, STEPS) or 0.0) if by_steps else float(bisect(ends, look.at)))
             own.append(look.metrics[key] - kept)
+            looked.append(look.at)
     if len(own) < LOOKS or work[0] == work[-1] or ends[-1] - ends[0] < SHORTEST:
-        return LeakCheck(name, "unknown", "too short a run to tell growth from a leak")
+        seconds, needs = needed(looked, own)
+        grew = f"{(own[-1] - own[0]) / MIB:+.1f} MiB in {seconds:.0f} s" if own else "no look while the load went on"
+        return LeakCheck(name, "unknown", f"too short a run to tell growth from a leak ({grew}): {needs}")
     places = np.linspace(work[0], work[-1], 5 * BLOCKS, endpoint=False)
     at = np.median(np.interp(places, work, own).reshape(BLOCKS, 5), axis=1)
     steps = np.diff(at)
@@ -150,7 +154,25 @@ def memory(role: str, timeline: Sequence[Snapshot], ends: Sequence[float]) -> Le
     if slope + reach <= least or later[-WARM_UP:].mean() <= early / 4:
         return LeakCheck(name, "clean", says)
     leaked = slope - reach > max(least * max(1.0, LONG / (ends[-1] - ends[0])), early / 2)
+    if not leaked:
+        says += f"; {needed(looked, own)[1]}"
     return LeakCheck(name, "leaked" if leaked else "unknown", says)
+
+
+def needed(looked: Sequence[float], own: Sequence[float]) -> tuple[float, str]:
+    """How long the load lasted, and how long it must last for a verdict. looked: seconds; own: bytes.
+
+    A leak that goes on as the process grew in the second half is told when it is GROWTH of the process, or more in
+    less than LONG, behind the warm-up of a run.
+    """
+    seconds, half = (looked[-1] - looked[0], len(own) // 2) if own else (0.0, 0)
+    rate = (own[-1] - own[half]) / max(looked[-1] - looked[half], 1e-9) if own else 0.0
+    least = f"{SHORTEST:.0f} s of load and {LOOKS} looks (--sample) are the least"
+    if len(own) < 4 or rate * LONG < GROWTH * own[-1] / 10:  # hardly grows: a run of the least length is clean
+        return seconds, least
+    share = GROWTH * max(own[0], 1.0) / (1 - WARM_UP / BLOCKS) / rate  # seconds in which it grows by GROWTH
+    runs = max(SHORTEST, min(math.sqrt(share * LONG), LONG) if share < LONG else share) * LONGER
+    return seconds, f"{least}; growth of {rate / MIB:.2f} MiB/s is told as a leak, or as none, by {runs:.0f} s"
 
 
 def verdict(findings: Sequence[LeakCheck]) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from server.loadtest.results.intervals import LEVEL, Evidence, evidence
+
 
 @dataclass(slots=True, kw_only=True)
 class Record:
@@ -82,6 +84,7 @@ LATENCIES = {
     "wait": "sent - due: how late this client was, or how long a bound on its requests in flight held it back",
     "queue": "the server's own word: from a prepared prompt to its first step in the engine",
 }
+SEARCHED = ("ttft", "tpot", "e2el", "queue")  # of these a load's percentile can be searched for
 # Figures of a step that are one number each.
 SCALARS = (
     "errors", "failed", "wrong", "answered", "request_rate", "prompt_rate", "output_rate", "concurrency", "goodput",
@@ -129,6 +132,9 @@ class Summary:
     concurrency: float = 0.0
     goodput: float = 0.0
     good_share: float = 0.0
+    good_low: float = 0.0  # the interval of the true share, 95 %
+    good_high: float = 1.0
+    objective_p99: dict[str, float | None] = field(default_factory=dict)  # by objective, as it counts; None: no answer
     latencies: dict[str, Spread] = field(default_factory=dict)
     stages: dict[str, Spread] = field(default_factory=dict)
 
@@ -149,11 +155,28 @@ def spread(values: Sequence[float]) -> Spread:
     return dict(zip(("n", *STATISTICS), map(float, found), strict=True))
 
 
+def p99(values: Sequence[float]) -> float | None:
+    """Of latencies of which some are inf; None where it is one of these."""
+    found = float(np.quantile(values, 0.99, method="higher")) if values else math.inf
+    return found if math.isfinite(found) else None
+
+
+def fewest(share: float) -> int:
+    """Requests from which on a figure of this share of them, such as 0.99, says more than the slowest one does."""
+    rest = min(share, 1 - share)
+    return math.ceil(1 / rest - 1e-6) if rest > 0 else 1
+
+
+def from_due(record: Record, latency: str) -> float:
+    """Seconds of a latency (of several the worst), ttft and e2el from when the request was due; inf without one."""
+    if not record.answered:
+        return math.inf
+    return max(record.values(latency), default=math.inf) + (record.wait if latency in ("ttft", "e2el") else 0.0)
+
+
 def keeps(record: Record, objectives: Mapping[str, float]) -> bool:
     """Answered, and what each objective (latency: seconds) bounds is known and at most that, from when it was due."""
-    late = {"ttft": record.wait, "e2el": record.wait}
-    worst = {name: max(record.values(name), default=math.inf) + late.get(name, 0.0) for name in objectives}
-    return record.answered and all(worst[name] <= limit for name, limit in objectives.items())
+    return all(from_due(record, name) <= limit for name, limit in objectives.items()) and record.answered
 
 
 def summarise(
@@ -174,7 +197,9 @@ def summarise(
         begin, end = window
         counted = [one for one in records if one.answered and begin <= one.ended <= end]
     per_second = 1 / (end - begin) if end > begin else 0.0
-    good = sum(keeps(one, objectives) for one in answered)
+    judged = sorted((one for one in measured if not one.cancelled), key=lambda one: one.due)
+    kept = np.array([keeps(one, objectives) for one in judged], np.bool_)
+    low, high = evidence([kept]).interval() if len(kept) else (0.0, 1.0)
     latencies = {  # of `wait` also those that failed: they were sent, too
         name: [value for one in (measured if name == "wait" else answered) for value in one.values(name)]
         for name in LATENCIES
@@ -191,7 +216,8 @@ def summarise(
         output_rate=sum(one.output_tokens or 0 for one in counted) * per_second,
         concurrency=sum(one.e2el or 0.0 for one in counted) * per_second,
         goodput=sum(keeps(one, objectives) for one in counted) * per_second,
-        good_share=good / max(1, len(measured) - cancelled),
+        good_share=float(kept.mean()) if len(kept) else 0.0, good_low=low, good_high=high,
+        objective_p99={name: p99([from_due(one, name) for one in judged]) for name in objectives},
         latencies={name: spread(values) for name, values in latencies.items() if values},
         stages={name: spread([one.stages[name] for one in answered if name in one.stages]) for name in stages},
     )  # fmt: skip
@@ -215,6 +241,8 @@ class RequirementResult:
     step: str
     value: float | None
     met: bool
+    requests: int = 0  # that it was judged by
+    needed: int | None = None  # requests that could tell; None: these could
 
 
 def read_requirement(text: str) -> Requirement:
@@ -232,10 +260,40 @@ def read_requirement(text: str) -> Requirement:
         raise ValueError(f"{text!r}: {number!r} is no number") from None
 
 
-def outcomes(requirements: Sequence[Requirement], step: str, summary: Summary) -> list[RequirementResult]:
+def read_objective(text: str) -> Requirement:
+    """A requirement that a search can ask for: a percentile of a latency that each request has once. ValueError."""
+    found = read_requirement(text)
+    latency, _, statistic = found.figure.partition(".")
+    if found.sign != "<=" or latency not in SEARCHED or not 50 <= float(statistic.lstrip("pmeanix") or 0) < 100:
+        raise ValueError(f"{text!r}: wanted is a percentile from p50 on of {', '.join(SEARCHED)}, as in ttft.p99<=1s")
+    return found
+
+
+def outcomes(
+    requirements: Sequence[Requirement], step: str, summary: Summary, records: Sequence[Record] = ()
+) -> list[RequirementResult]:
     """How one step did."""
-    values = [(one, summary.figure(one.figure)) for one in requirements]
-    return [
-        RequirementResult(one.text, step, value, value is not None and SIGNS[one.sign](value, one.bound))
-        for one, value in values
-    ]
+    return [outcome(one, step, summary, records) for one in requirements]
+
+
+def outcome(one: Requirement, step: str, summary: Summary, records: Sequence[Record]) -> RequirementResult:
+    """A percentile, or a share that is good, of fewer requests than it needs meets nothing; many values beyond its
+    bound may still show that it is missed."""
+    value = summary.figure(one.figure)
+    met = value is not None and SIGNS[one.sign](value, one.bound)
+    latency, _, statistic = one.figure.partition(".")
+    measured = [record for record in records if record.measured and not record.cancelled]
+    if statistic in STATISTICS[3:]:
+        having = [record.values(latency) for record in measured if record.answered and record.values(latency)]
+        share, n = float(statistic[1:]) / 100, len(having)
+        wrong = sum(not all(SIGNS[one.sign](each, one.bound) for each in some) for some in having)
+    elif one.figure == "good_share":
+        share, n = one.bound, len(measured)
+        wrong = n - round(summary.good_share * n)
+    else:
+        return RequirementResult(one.text, step, value, met)
+    few = 0 < n < fewest(share)
+    allowed = share if one.sign[0] == ">" and statistic else 1 - share
+    surely = Evidence(wrong, n).at_least(allowed) < (1 - LEVEL) / 2
+    unclear = few and (met or not surely)
+    return RequirementResult(one.text, step, value, met and not unclear, n, fewest(share) if unclear else None)

@@ -1,11 +1,14 @@
 """All that a run found, as it is written to JSON and read again: steps with their records, server, client, verdicts."""
 
+import math
 from dataclasses import dataclass, field
+from itertools import combinations, takewhile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from server.loadtest.results.capacity import KEPT, MISSED, NONE, UNCLEAR, Capacity
 from server.loadtest.results.client_load import ClientLoad
 from server.loadtest.results.hit_rates import HitRate
 from server.loadtest.results.leaks import LeakCheck, Snapshot
@@ -45,6 +48,9 @@ class RunResult:
     hit_rates: dict[str, HitRate] = field(default_factory=dict)
     media_sent: int = 0
     media_repeated: float = 0.0  # the share of them that had been sent before
+    capacity: Capacity | None = None  # of --find
+    connections: int = 0  # that were opened for the load
+    reconnects: dict[str, int] = field(default_factory=dict)  # connections that the server ended, by when it did
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False
     vanished: bool = False  # the server answered no more when all was over
@@ -53,7 +59,8 @@ class RunResult:
 
     @property
     def too_many_errors(self) -> bool:
-        found = [step.summary for step in self.steps]
+        most = math.inf if self.capacity is None else self.capacity.low or 0.0  # a search goes beyond what is carried
+        found = [step.summary for step in self.steps if step.load <= most]
         return sum(one.failed for one in found) > self.most_errors * sum(one.requests for one in found)
 
     @property
@@ -61,7 +68,9 @@ class RunResult:
         """Why the exit code is not 0; empty where it is."""
         found = ["the server vanished: it answers no more"] if self.vanished else []
         found += [f"more than {self.most_errors:.4g} of the requests failed"] if self.too_many_errors else []
-        found += [f"missed in {one.step}: {one.text}" for one in self.outcomes if not one.met]
+        found += [f"missed in {one.step}: {one.text}" for one in self.outcomes if not one.met and one.needed is None]
+        if self.capacity is not None and self.capacity.verdict == NONE:
+            found.append(f"no load keeps {self.capacity.objective}: {self.capacity.says}")
         found += [f"leak: {one.name}: {one.says}" for one in self.findings if one.verdict == "leaked"]
         wrong = sum(step.summary.wrong for step in self.steps)
         if wrong:
@@ -72,15 +81,75 @@ class RunResult:
         return found
 
     @property
+    def unclear(self) -> list[str]:
+        """What too few requests cannot tell."""
+        found = [
+            f"{one.text} in {one.step}: {one.requests} requests cannot tell; {one.needed} are needed at least"
+            for one in self.outcomes if one.needed is not None
+        ]  # fmt: skip
+        if self.capacity is not None and self.capacity.verdict == UNCLEAR:
+            found.append(f"the capacity for {self.capacity.objective}: {self.capacity.says}")
+        return found
+
+    @property
     def found_again(self) -> str:
         """The hit rates of the run in a line."""
         return ", ".join(f"{name} {one.says}" for name, one in self.hit_rates.items())
 
     @property
+    def reconnected(self) -> str:
+        """Connections in a line."""
+        ended = ", ".join(f"{n} {when}" for when, n in self.reconnects.items())
+        return f"{self.connections} opened" + (
+            f"; the server closed {sum(self.reconnects.values())}: {ended}" if ended else "; the server closed none"
+        )
+
+    @property
     def knee(self) -> StepResult | None:
-        """The highest load that was carried: nearly all of its requests kept the objectives; None without any."""
-        carried = [step for step in self.steps if self.objectives and step.summary.good_share >= GOOD_SHARE]
-        return max(carried, key=lambda step: step.load, default=None)
+        """The highest load that was carried, and all below it: nearly all of their requests kept the objectives."""
+        steps = sorted(self.steps, key=lambda step: step.load) if self.objectives else []
+        return next(reversed([*takewhile(carried, steps)]), None)
+
+    @property
+    def uneven(self) -> tuple[StepResult, StepResult] | None:
+        """Two steps of which the higher load kept the objectives better, beyond chance; None: there are none."""
+        steps = sorted(self.steps, key=lambda step: step.load) if self.objectives else []
+        pairs = [(low, high) for low, high in combinations(steps, 2) if low.load < high.load]
+        return next((
+            (low, high) for low, high in pairs
+            if low.summary.good_high < high.summary.good_low or (carried(high) and not carried(low))
+        ), None)  # fmt: skip
+
+    def step_verdict(self, step: StepResult) -> str:
+        """Of one load of a sweep with objectives."""
+        knee = self.knee
+        if knee is not None and step.load <= knee.load:
+            return KEPT
+        return "unclear: repeat" if self.uneven else MISSED
+
+    @property
+    def sweep_says(self) -> str:
+        """Which load was carried, and whether the steps agree on it."""
+        knee, uneven = self.knee, self.uneven
+        says = f"highest load that was carried: {knee.label if knee else 'none'}"
+        if uneven is None:
+            return says
+        low, high = (f"{step.label} ({step.summary.good_share:.1%})" for step in uneven)
+        rest = f"above {knee.label}" if knee else "of all loads"
+        return f"{says}; not monotonic: {high} kept the objectives better than {low}; {rest}: unclear, repeat"
+
+    @property
+    def shown(self) -> StepResult | None:
+        """The step that stands for the run: the highest load that was carried, else the last one."""
+        low = None if self.capacity is None else self.capacity.low
+        found = [step for step in self.steps if step.load == low] if low is not None else [self.knee, *self.steps[-1:]]
+        steps = [step for step in found if step is not None]
+        return (steps[-1] if low is not None else steps[0]) if steps else None
+
+
+def carried(step: StepResult) -> bool:
+    """Nearly all of its requests kept the objectives."""
+    return step.summary.good_share >= GOOD_SHARE
 
 
 def write_json(result: RunResult, path: Path) -> None:
@@ -89,11 +158,13 @@ def write_json(result: RunResult, path: Path) -> None:
 
 
 def read_json(path: Path) -> RunResult:
-    """Raises ValueError, OSError."""
+    """Raises ValueError, whose message is a sentence."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         if found.get("format") != FORMAT:
             raise ValueError(f"{path}: written in format {found.get('format')}; this version reads {FORMAT}")
         return msgspec.convert(found, RunResult)
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file; runs that --json wrote are compared") from None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ValueError(f"{path}: cannot be read as a run that --json wrote: {error}") from None

@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from server.loadtest.results.measures import Record, Spread
+from server.loadtest.results.capacity import FOUND, Capacity
+from server.loadtest.results.measures import Record, Spread, fewest
 from server.loadtest.results.result import RunResult, StepResult
 
 SHOWN = ("mean", "p50", "p90", "p95", "p99", "max")
 DERIVED = ("wait", "ttft", "tpot", "e2el")
+MARK = "*"
+MARKED = f"{MARK} of fewer than 1/(1-q) requests: no more than what the slowest of them says"
 LEFT_OUT = {"gaps", "stages", "answer"}
 
 
@@ -19,15 +22,26 @@ def milliseconds(seconds: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def latency_rows(latencies: Mapping[str, Spread]) -> list[list[str]]:
-    """A row for each, in milliseconds."""
-    return [[name, f"{one['n']:.0f}", *(milliseconds(one[s]) for s in SHOWN)] for name, one in latencies.items()]
+def latency_rows(latencies: Mapping[str, Spread], requests: int) -> list[list[str]]:
+    """A row for each, in milliseconds. requests: of the step; a percentile that needs more of them is marked."""
+    return [
+        [name, f"{one['n']:.0f}", *(milliseconds(one[s]) + MARK * thin(s, min(requests, one["n"])) for s in SHOWN)]
+        for name, one in latencies.items()
+    ]
+
+
+def thin(statistic: str, n: float) -> bool:
+    """Whether a percentile of so few requests says no more than the slowest of them does."""
+    return statistic[0] == "p" and n < fewest(float(statistic[1:]) / 100)
 
 
 def step_text(step: StepResult, *, objectives: bool) -> str:
     """One step as lines. objectives: there were some to keep."""
     found = step.summary
-    share = f", {found.good_share:.1%} within the objectives ({found.goodput:.2f} req/s)" if objectives else ""
+    share = (
+        f", {found.good_share:.1%} within the objectives (95 %: {found.good_low:.1%} to {found.good_high:.1%}; "
+        f"{found.goodput:.2f} req/s)"
+    ) if objectives else ""  # fmt: skip
     lines = [
         f"{step.label}: {found.requests} requests in {found.seconds:.1f} s: {found.answered} answered, "
         f"{found.failed} failed, {found.cancelled} cancelled{share}",
@@ -37,10 +51,45 @@ def step_text(step: StepResult, *, objectives: bool) -> str:
     if found.checked:
         lines.append(f"  answers checked: {found.checked}, wrong: {found.wrong}")
     lines += [f"  {count} x {error}" for error, count in found.errors.items()]
-    lines += aligned([["ms", "n", *SHOWN], *latency_rows(found.latencies)])
+    lines += aligned([["ms", "n", *SHOWN], *latency_rows(found.latencies, found.requests)])
     if found.stages:
-        lines += aligned([["server, ms", "n", *SHOWN], *latency_rows(found.stages)])
+        lines += aligned([["server, ms", "n", *SHOWN], *latency_rows(found.stages, found.requests)])
     return "\n".join(lines)
+
+
+def sweep_rows(result: RunResult) -> list[list[str]]:
+    """A table of the loads of a sweep: of each objective its p99 as it counts, from when a request was due."""
+    figures = [f"{name}.p99, ms" for name in result.objectives]
+    rows = [["load", "requests", "req/s", *figures, "kept", "95 %: from", "to", "objectives"]]
+    for step in result.steps:
+        found = step.summary
+        tails = [found.objective_p99.get(name) for name in result.objectives]
+        marked = MARK * thin("p99", found.requests)
+        rows.append([
+            step.label, str(found.requests), f"{found.request_rate:.2f}",
+            *("none" if one is None else milliseconds(one) + marked for one in tails),
+            f"{found.good_share:.1%}", f"{found.good_low:.1%}", f"{found.good_high:.1%}", result.step_verdict(step),
+        ])  # fmt: skip
+    return rows
+
+
+def capacity_rows(capacity: Capacity) -> list[list[str]]:
+    """A table of the loads of a search, each with its verdict."""
+    figure = capacity.objective.partition("<")[0]
+    head = ["req/s", "repeats", "requests", f"{figure}, ms", "beyond", "95 %: from", "to", "objective"]
+    return [head] + [
+        [f"{one.load:g}", str(one.repeats), str(one.requests),
+         "none" if one.percentile is None else milliseconds(one.percentile), f"{one.beyond / one.requests:.2%}",
+         f"{one.share_low:.2%}", f"{one.share_high:.2%}", one.verdict]
+        for one in capacity.loads
+    ]  # fmt: skip
+
+
+def capacity_text(capacity: Capacity) -> str:
+    """The answer of a search in a line."""
+    ends = ["?" if end is None else f"{end:g}" for end in (capacity.low, capacity.high)]
+    answer = f"from {ends[0]} to {ends[1]} req/s" if capacity.verdict == FOUND else capacity.verdict
+    return f"capacity for {capacity.objective}: {answer} ({capacity.says})"
 
 
 def aligned(rows: list[list[str]]) -> list[str]:
@@ -54,22 +103,32 @@ def aligned(rows: list[list[str]]) -> list[str]:
     ]
 
 
-def result_text(result: RunResult) -> str:
-    """A whole run as lines."""
+def result_text(result: RunResult, *, formulas: bool = False) -> str:
+    """A whole run as lines, its answer behind its figures."""
     lines = [f"{result.target}, model {result.model or 'not named'}", ""]
-    lines += [step_text(step, objectives=bool(result.objectives)) + "\n" for step in result.steps]
-    if len(result.steps) > 1 and result.objectives:
-        knee = result.knee
-        lines.append(f"highest load that was carried: {knee.label if knee else 'none'}\n")
+    if result.capacity is None:
+        lines += [step_text(step, objectives=bool(result.objectives)) + "\n" for step in result.steps]
+    else:
+        lines += [*aligned(capacity_rows(result.capacity)), ""]
+    if any(MARK in line for line in lines):
+        lines += [MARKED, ""]
     lines += [f"hit rates: {result.found_again}", f"server afterwards: {result.leak}"]
     lines += [f"  {one.verdict}: {one.name}: {one.says}" for one in result.findings if one.verdict != "clean"]
     client = result.client
     lines.append(f"client: {client.cpu:.0%} of a core, loop late by {milliseconds(client.lag_p99)} ms (p99)")
     lines += [f"  WARNING: {warning}" for warning in client.warnings]
+    lines.append(f"connections: {result.reconnected}")
     lines += [f"note: {note}" for note in result.notes]
-    lines += ["", "how it is computed:", *(f"  {name}: {text}" for name, text in result.formulas.items())]
     if result.failures:
         lines += ["", *(f"FAILED: {failure}" for failure in result.failures)]
+    if result.unclear:
+        lines += ["", *(f"UNCLEAR: {what}" for what in result.unclear)]
+    if result.capacity is not None:
+        lines += ["", capacity_text(result.capacity)]
+    elif len(result.steps) > 1 and result.objectives:
+        lines += ["", *aligned(sweep_rows(result)), "", result.sweep_says]
+    if formulas:
+        lines += ["", "how it is computed:", *(f"  {name}: {text}" for name, text in result.formulas.items())]
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ takes many times as long for each chunk, and tells no times of its own.
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import Mapping
 from time import perf_counter
 from typing import cast
@@ -45,6 +46,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, most_body: int = MOST_BODY) -> None:
         self._most_body = most_body
         self._transport: asyncio.Transport | None = None
+        self._aborted = self.ended_by_server = False
         self._done: asyncio.Future[bool] | None = None  # None, or done: nobody waits for an answer
         self._begin(Response())
 
@@ -76,6 +78,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once, whatever is under way."""
+        self._aborted = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -95,6 +98,7 @@ class Connection(asyncio.Protocol):
             self._end(ConnectionFailed(f"more than {MOST_HEAD >> 10} KiB of headers or chunk framing"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.ended_by_server = not self._aborted
         whole = self._endless and exc is None
         self._end(False if whole else ConnectionFailed("connection closed" if exc is None else type(exc).__name__))
 
@@ -148,7 +152,8 @@ class ConnectionPool:
         if self._tls is not None and insecure:
             self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
         self._idle: list[Connection] = []
-        self.opened = self.reconnects = 0  # of those opened, those in place of one that the server closed when idle
+        self.opened = 0
+        self.closed: Counter[str] = Counter()  # connections that the server ended, by when it did
 
     def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
         """The bytes of a request; a body is JSON."""
@@ -168,6 +173,12 @@ class ConnectionPool:
         connection, keep = await self._take(), False
         try:
             keep = await connection.exchange(request, response)
+            if not keep:
+                self.closed["behind an answer"] += 1
+        except ConnectionFailed:
+            if connection.ended_by_server:
+                self.closed["under a request"] += 1
+            raise
         finally:
             if keep and connection.open:
                 self._idle.append(connection)
@@ -179,7 +190,7 @@ class ConnectionPool:
             connection = self._idle.pop()
             if connection.open:
                 return connection
-            self.reconnects += 1
+            self.closed["idle"] += 1
         opening = asyncio.get_running_loop().create_connection(
             lambda: Connection(self._most_body), self.host, self.port, ssl=self._tls
         )

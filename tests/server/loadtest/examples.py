@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+from server.loadtest.results.capacity import FOUND, KEPT, MISSED, Capacity, LoadVerdict
 from server.loadtest.results.hit_rates import hit_rates
 from server.loadtest.results.leaks import Snapshot, judge, verdict
 from server.loadtest.results.measures import Record, summarise
@@ -14,6 +15,18 @@ IDLE = {
     "shm_path_files": 0.0, "kv_cache_usage_perc": 0.0, "process_open_fds": 20.0,
     "process_resident_memory_bytes": 80e6, 'child_resident_memory_bytes{role="engine"}': 500e6, "mm_cache_bytes": 0.0,
 }  # fmt: skip
+
+
+CAPACITY = Capacity(
+    objective="ttft.p99<=1s", bound=1.0, allowed=0.01, low=7.1, high=8.8, verdict=FOUND,
+    says="kept at 7.1 req/s, missed at 8.8",
+    loads=[
+        LoadVerdict(load=7.1, repeats=8, requests=4000, beyond=5, share_low=0.0, share_high=0.004, percentile=0.64,
+                    verdict=KEPT),
+        LoadVerdict(load=8.8, repeats=4, requests=1500, beyond=90, share_low=0.03, share_high=0.1, percentile=1.4,
+                    verdict=MISSED),
+    ],
+)  # fmt: skip
 
 
 def drawn(n: int, seed: int = 0, *, slower: float = 1.0, kind: str = "text") -> list[Record]:

@@ -33,6 +33,7 @@ class Delays:
     leak: str | None = None  # a metric that each request makes larger, for good
     counted: dict[str, float] = field(default_factory=dict)  # what each request adds to metrics
     hang: frozenset[int] = frozenset()  # requests, counted from 0, that are never answered
+    one_queue: bool = False  # answers come one after the other, each `first` after the one before it
     drop_every: int = 0  # of so many requests the last one's connection is closed, without a byte
     gone_after: int | None = None  # requests; then it closes its socket and all connections
     busy_after: int | None = None  # looks at its metrics; from then on it is never idle
@@ -51,6 +52,7 @@ class Endpoint:
         self.url = ""
         self.server: asyncio.Server | None = None
         self.writers: list[asyncio.StreamWriter] = []
+        self.free = 0.0  # of one queue: when its server has nothing more to do
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.delays.connections += 1
@@ -106,6 +108,10 @@ class Endpoint:
         if delays.status != 200:
             await whole(writer, {"error": {"message": "no", "code": "queue_full"}}, delays.status)
             return
+        if delays.one_queue:
+            loop = asyncio.get_running_loop()
+            self.free = max(self.free, loop.time()) + delays.first
+            await asyncio.sleep(self.free - delays.first - loop.time())
         asked = body.get("max_tokens") or body.get("max_completion_tokens")
         n = asked or body.get("parameters", {}).get("max_tokens") or delays.tokens
         usage = {"prompt_tokens": 7, "completion_tokens": n, "total_tokens": 7 + n}

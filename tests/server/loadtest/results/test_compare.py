@@ -1,5 +1,7 @@
 """Comparing two runs: intervals hold as often as they say, all rows together, and a real difference is told."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,12 +10,13 @@ from server.loadtest.results.compare import (
     STATISTICS,
     WRONG,
     Values,
+    caches_text,
     compare,
     compare_text,
     difference,
     estimate,
-    student,
 )
+from server.loadtest.results.hit_rates import HitRate
 from server.loadtest.results.result import RunResult
 from tests.server.loadtest.examples import drawn, result_of
 
@@ -90,11 +93,6 @@ def test_a_shift_of_one_standard_deviation_is_told(pairs: int) -> None:
         assert told >= 0.8
 
 
-@pytest.mark.parametrize(("degrees", "p", "true"), [(4, 0.975, 2.7764), (8, 0.995, 3.3554), (18, 0.999, 3.6105)])
-def test_students_quantiles_are_those_of_the_tables(degrees: float, p: float, true: float) -> None:
-    assert student(p, degrees) == pytest.approx(true, rel=0.002)
-
-
 def test_too_few_values_say_so() -> None:
     few = {row.name: row.says for row in compare(one_step(1, n=99), one_step(2, slower=9.0, n=99))["x"]}
     assert set(few.values()) == {"too few requests to say"} and len(few) == 15
@@ -113,6 +111,32 @@ def test_steps_are_paired_by_their_names() -> None:
     assert list(compare(one_step(1, label="a"), one_step(2, label="b"))) == ["b"]
     with pytest.raises(ValueError, match="no step in common"):
         compare(swept, result_of([("8", 8.0, drawn(20))]))
+
+
+def with_rates(run: RunResult, **rates: float | None) -> RunResult:
+    return replace(run, hit_rates={name: HitRate(rate=rate, says=str(rate)) for name, rate in rates.items()})
+
+
+def test_a_warm_cache_is_no_improvement() -> None:
+    """As the same seed sent twice to one server: media 3.3 and 100 %, tokens 3.9 and 93.6 % (newcomers.md, row 2)."""
+    cold = with_rates(one_step(1, slower=1.5), tokens=0.039, media=0.033)
+    warm = with_rates(one_step(2), tokens=0.936, media=1.0)
+    said = {row.says for row in compare(cold, warm)["x"]}
+    assert "B is faster" not in said and "B's caches were warmer: not to be compared" in said
+    text = caches_text(cold, warm)
+    assert "A tokens 0.039, media 0.033" in text and "WARNING: of media, B found 97 points more" in text
+    turned = compare(warm, cold)["x"]
+    assert "B's caches were colder: not to be compared" in {row.says for row in turned}
+    assert not any(row.worse_than(0.1) for row in turned)
+    slower = compare(with_rates(one_step(1), media=0.0), with_rates(one_step(2, slower=1.5), media=1.0))["x"]
+    assert "B is slower" in {row.says for row in slower}, "in spite of its warm cache"
+
+
+@pytest.mark.parametrize(("first", "second", "warns"), [(0.1, 0.2, True), (0.1, 0.19, False), (None, 1.0, False)])
+def test_ten_points_are_warned_of(first: float | None, second: float, warns: bool) -> None:
+    a, b = with_rates(one_step(1, slower=1.5), media=first), with_rates(one_step(2), media=second)
+    assert ("WARNING" in caches_text(a, b)) == warns
+    assert any(row.warmer for row in compare(a, b)["x"]) == warns
 
 
 def test_the_text_has_its_method() -> None:

@@ -1,8 +1,20 @@
 """The leak verdict: what came back, what did not, and what nobody can know."""
 
+import re
+
 import numpy as np
 
-from server.loadtest.results.leaks import MIB, Snapshot, idle, judge, parse_metrics, value_of, verdict, watched
+from server.loadtest.results.leaks import (
+    MIB,
+    LeakCheck,
+    Snapshot,
+    idle,
+    judge,
+    parse_metrics,
+    value_of,
+    verdict,
+    watched,
+)
 from tests.server.loadtest.examples import IDLE
 from tests.tables import each_of
 
@@ -129,6 +141,24 @@ def test_an_engine_is_judged_by_its_steps_of_which_a_request_has_many_or_few() -
     found = {one.name: one for one in judge(looks, np.linspace(0, 60, 240).tolist())}
     assert found["memory of process engine"].verdict == "leaked"
     assert found["memory of process engine"].says.startswith("+1.000 MiB a step (95 %: +1.000, +1.000)")
+
+
+@each_of("role", ["engine", "worker"])
+@each_of("began", [80, 350])
+def test_a_short_run_says_how_long_the_verdict_needs(role: str, began: int) -> None:
+    """2 MiB a second: a run of 30 s is too short for a verdict, and one of the length that it names has one."""
+
+    def said(seconds: int) -> LeakCheck:
+        key = f'child_resident_memory_bytes{{role="{role}"}}'
+        looks = [Snapshot(float(at), {**IDLE, key: MIB * (began + 2.0 * at)}) for at in range(seconds + 1)]
+        found = judge(looks, [at / 4 for at in range(1, 4 * seconds)])
+        return next(one for one in found if one.name == f"memory of process {role}")
+
+    short = said(30)
+    assert short.verdict == "unknown" and "2.00 MiB/s is told as a leak" in short.says
+    named = re.search(r"by ([0-9]+) s$", short.says)
+    assert named is not None and 45 <= int(named[1]) <= 150
+    assert said(int(named[1])).verdict == "leaked"
 
 
 @each_of("jump", [20, 40, 55])

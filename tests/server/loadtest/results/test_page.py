@@ -8,7 +8,7 @@ from pathlib import Path
 from server.loadtest.results.client_load import ClientLoad
 from server.loadtest.results.measures import Record, RequirementResult
 from server.loadtest.results.page import page, stage_bars, write_page
-from tests.server.loadtest.examples import drawn, result_of
+from tests.server.loadtest.examples import CAPACITY, drawn, result_of
 
 VOID = {"meta", "br", "img", "link", "path", "circle", "rect"}
 
@@ -64,9 +64,25 @@ def test_a_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:
 def test_a_sweep_shows_its_curves_and_its_knee() -> None:
     swept = [("1 req/s", 1.0, drawn(9)), ("2 req/s", 2.0, drawn(9))]
     text = page(result_of(swept, {"ttft": 1.0}))
-    assert "Sweep" in text and "Highest load that was carried: 2 req/s" in text
+    assert "Sweep" in text and "highest load that was carried: 2 req/s" in text
+    assert "ttft.p99, ms" in text and "Objectives by load" in text and "ttft objective" in text
+    assert "Tiles: 2 req/s, the highest load that was carried" in text
+    missed = page(result_of(swept, {"ttft": 0.001}))
+    assert "Tiles: 2 req/s, the last step" in missed and "carried: none" in missed
     assert "carried" not in page(result_of(swept)), "without an objective nobody knows"
     assert "Sweep" not in page(result_of([("1 req/s", 1.0, drawn(9))]))
+
+
+def test_a_search_shows_its_percentile_by_load_as_numbers_and_as_a_plot() -> None:
+    repeats = [("7.1 req/s poisson, repeat 1", 7.1, drawn(9)), ("8.8 req/s poisson, repeat 1", 8.8, drawn(9))]
+    text = page(replace(result_of(repeats), capacity=CAPACITY))
+    balance = Balance()
+    balance.feed(text)
+    assert balance.open == [] and "Sweep" not in text
+    for said in ("capacity for ttft.p99&lt;=1s: from 7.1 to 8.8 req/s", "640.0", "1400", "ttft.p99 by load",
+                 "Tiles: 7.1 req/s poisson, repeat 1, the highest load that was carried"):  # fmt: skip
+        assert said in text, said
+    assert text.count("<h2>8.8 req/s") == 0, "its many repeats have no parts of their own"
 
 
 def test_stages_inside_another_stage_are_no_bar_of_their_own() -> None:
