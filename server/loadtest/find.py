@@ -39,12 +39,15 @@ class CapacityTest(LoadTest):
         self._progress.label = "pilot: "
         pilot = await self._step(self._drawn[0], 0, interrupt)
         values = sorted(self.values(pilot))
-        if not values or math.isinf(values[len(values) // 2]):
+        if not values:
             return
+        median = values[len(values) // 2]
         mean = sum(one.ended - one.sent for one in pilot.records) / len(pilot.records)
         search = Search(self._objective.bound, self._allowed, 2 / max(mean, 1e-6))
-        if values[len(values) // 2] > self._objective.bound:
-            says = f"one request at a time takes {values[len(values) // 2]:.3g} s in the median"
+        if median > self._objective.bound:
+            says = f"one request at a time takes {median:.3g} s in the median"
+            if math.isinf(median):
+                says = f"one request at a time has no {self._latency}"
             self._result.capacity = replace(search.capacity(self._objective.text), verdict=NONE, says=says)
             return
         forecast = self.forecast(mean)

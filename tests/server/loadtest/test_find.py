@@ -35,6 +35,7 @@ def held(result: RunResult, true: float) -> bool:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_the_true_capacity_lies_in_the_interval_in_eighteen_of_twenty_runs() -> None:
     found = [find("ttft.p90<=1s", "--find-within", "5h", "--seed", str(seed))[0] for seed in range(20)]
     capacities = [one.capacity for one in found if one.capacity is not None]
@@ -61,6 +62,11 @@ def test_a_server_that_is_too_slow_alone_has_no_capacity() -> None:
     result, _ = find("ttft.p50<=500ms", service=1.0)
     assert result.capacity is not None and result.capacity.verdict == NONE
     assert result.failures == ["no load keeps ttft.p50<=500ms: one request at a time takes 1 s in the median"]
+
+
+def test_an_objective_that_no_answer_has_is_told() -> None:
+    result, _ = find("ttft.p50<=500ms", "--no-stream")
+    assert result.failures == ["no load keeps ttft.p50<=500ms: one request at a time has no ttft"]
 
 
 @each_of(
