@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from server.loadtest.results.capacity import KEPT, MISSED, UNCLEAR, WIDEST, Capacity, LoadVerdict, verdict_of
+from server.loadtest.results.capacity import KEPT, MISSED, UNCLEAR, WIDEST, LoadCapacity, LoadVerdict, verdict_of
 from server.loadtest.results.intervals import LEVEL, Evidence, evidence
 
 LOOKS = (1, 2, 4, 8, 16, 32)  # repeats
@@ -29,7 +29,7 @@ CONFIRMED = 3  # repeats of each end of the interval, in turns, behind their ver
 STEPS = 24  # loads that are tried once, at most
 MOVES = 4  # how often the two loads may turn out to be the wrong ones
 
-Values = npt.NDArray[np.float64]
+Latencies = npt.NDArray[np.float64]
 
 
 def repeat_length(allowed: float) -> int:
@@ -53,7 +53,7 @@ class Load:
     in seconds; inf of one that has none."""
 
     rate: float
-    repeats: list[Values] = field(default_factory=list)
+    repeats: list[Latencies] = field(default_factory=list)
     verdict: str | None = None  # None: not decided, and another repeat may
     confirmed: int = 0  # repeats behind its verdict
 
@@ -168,12 +168,12 @@ class Search:
         kept = [one for one in loads if one.verdict == KEPT and (high is None or one.rate < high.rate)]
         return (kept[-1] if kept else None), high
 
-    def capacity(self, objective: str) -> Capacity:
+    def capacity(self, objective: str) -> LoadCapacity:
         """What is known now."""
         low, high = (None if end is None else end.rate for end in self.ends())
         rows = [self.row(self.loads[rate]) for rate in sorted(self.loads)]
         verdict, says = verdict_of(low, high, rows, self.allowed)
-        return Capacity(
+        return LoadCapacity(
             objective=objective, bound=self.bound, allowed=self.allowed, low=low, high=high, verdict=verdict, says=says,
             loads=rows,
         )  # fmt: skip

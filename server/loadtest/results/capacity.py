@@ -39,7 +39,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class LoadCapacity:
     """Ends of the interval are requests a second; None: no load was found on that side."""
 
     objective: str  # as it was asked for

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jinja2 import Template
 
-from server.loadtest.results.capacity import Capacity
+from server.loadtest.results.capacity import LoadCapacity
 from server.loadtest.results.leaks import CHILDREN, MIB, RESIDENT, Snapshot, value_of
 from server.loadtest.results.plots import plot, stacked_bars
 from server.loadtest.results.result import RunResult, StepResult
@@ -68,7 +68,7 @@ def rows_of(step: StepResult) -> list[list[str]]:
     return latency_rows(step.summary.latencies | step.summary.stages, step.summary.requests)
 
 
-def capacity_parts(capacity: Capacity) -> tuple[str, list[list[str]], list[Plot]]:
+def capacity_parts(capacity: LoadCapacity) -> tuple[str, list[list[str]], list[Plot]]:
     """Of a search: its answer, its table with a head, and the objective's percentile by load as a plot."""
     figure = capacity.objective.partition("<")[0]
     known = [(one.load, 1000 * one.percentile) for one in capacity.loads if one.percentile is not None]

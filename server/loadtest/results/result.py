@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from server.loadtest.results.capacity import KEPT, MISSED, NONE, UNCLEAR, Capacity
+from server.loadtest.results.capacity import KEPT, MISSED, NONE, UNCLEAR, LoadCapacity
 from server.loadtest.results.client_load import ClientLoad
 from server.loadtest.results.hit_rates import HitRate
 from server.loadtest.results.leaks import LeakCheck, Snapshot
@@ -48,7 +48,7 @@ class RunResult:
     hit_rates: dict[str, HitRate] = field(default_factory=dict)
     media_sent: int = 0
     media_repeated: float = 0.0  # the share of them that had been sent before
-    capacity: Capacity | None = None  # of --find
+    capacity: LoadCapacity | None = None  # of --find
     connections: int = 0  # that were opened for the load
     reconnects: dict[str, int] = field(default_factory=dict)  # connections that the server ended, by when it did
     notes: list[str] = field(default_factory=list)

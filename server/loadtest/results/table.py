@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from server.loadtest.results.capacity import FOUND, Capacity
+from server.loadtest.results.capacity import FOUND, LoadCapacity
 from server.loadtest.results.measures import Record, Spread, fewest
 from server.loadtest.results.result import RunResult, StepResult
 
@@ -73,7 +73,7 @@ def sweep_rows(result: RunResult) -> list[list[str]]:
     return rows
 
 
-def capacity_rows(capacity: Capacity) -> list[list[str]]:
+def capacity_rows(capacity: LoadCapacity) -> list[list[str]]:
     """A table of the loads of a search, each with its verdict."""
     figure = capacity.objective.partition("<")[0]
     head = ["req/s", "repeats", "requests", f"{figure}, ms", "beyond", "95 %: from", "to", "objective"]
@@ -85,7 +85,7 @@ def capacity_rows(capacity: Capacity) -> list[list[str]]:
     ]  # fmt: skip
 
 
-def capacity_text(capacity: Capacity) -> str:
+def capacity_text(capacity: LoadCapacity) -> str:
     """The answer of a search in a line."""
     ends = ["?" if end is None else f"{end:g}" for end in (capacity.low, capacity.high)]
     answer = f"from {ends[0]} to {ends[1]} req/s" if capacity.verdict == FOUND else capacity.verdict

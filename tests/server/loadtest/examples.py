@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from server.loadtest.results.capacity import FOUND, KEPT, MISSED, Capacity, LoadVerdict
+from server.loadtest.results.capacity import FOUND, KEPT, MISSED, LoadCapacity, LoadVerdict
 from server.loadtest.results.hit_rates import hit_rates
 from server.loadtest.results.leaks import Snapshot, judge, verdict
 from server.loadtest.results.measures import Record, summarise
@@ -17,7 +17,7 @@ IDLE = {
 }  # fmt: skip
 
 
-CAPACITY = Capacity(
+CAPACITY = LoadCapacity(
     objective="ttft.p99<=1s", bound=1.0, allowed=0.01, low=7.1, high=8.8, verdict=FOUND,
     says="kept at 7.1 req/s, missed at 8.8",
     loads=[

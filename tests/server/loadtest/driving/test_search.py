@@ -7,8 +7,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from server.loadtest.driving.search import MISSED, WARM, Search, hopeless, repeat_length
-from server.loadtest.results.capacity import FOUND, UNCLEAR, Capacity
+from server.loadtest.driving.search import WARM, Search, hopeless, repeat_length
+from server.loadtest.results.capacity import FOUND, MISSED, UNCLEAR, LoadCapacity
 from tests.tables import each_of
 
 SERVICE = 0.1  # seconds
@@ -51,7 +51,7 @@ def repeat(rng: np.random.Generator, rate: float, bound: float, allowed: float, 
     return found
 
 
-def searched(seed: int, bound: float, allowed: float, served: Served = lambda rng: SERVICE) -> Capacity:
+def searched(seed: int, bound: float, allowed: float, served: Served = lambda rng: SERVICE) -> LoadCapacity:
     """One search, as the load test drives it."""
     rng = np.random.default_rng(seed)
     search = Search(bound, allowed, rng.uniform(1.0, 2.5) / SERVICE)
@@ -63,7 +63,7 @@ def searched(seed: int, bound: float, allowed: float, served: Served = lambda rn
     return search.capacity("ttft")
 
 
-def held(found: list[Capacity], true: float) -> int:
+def held(found: list[LoadCapacity], true: float) -> int:
     """Of how many the interval has the truth within."""
     return sum((one.low or 0.0) <= true <= (one.high or math.inf) for one in found)
 
