@@ -32,7 +32,7 @@ RUN python deploy/requirements.py otel ${CHIP:+npu} > /tmp/requirements.txt \
       --requirement /tmp/requirements.txt \
     && rm /tmp/requirements.txt
 
-COPY LICENSE README.md ./
+COPY LICENSE README.md setup.py ./
 COPY docs ./docs
 COPY examples ./examples
 COPY deploy ./deploy
@@ -41,6 +41,7 @@ COPY shm ./shm
 COPY tokenization ./tokenization
 COPY model ./model
 COPY server ./server
+COPY pixelferry ./pixelferry
 RUN pip install --no-deps --editable . && chmod -R a+rX /app
 
 # --host beats this default. The health check finds the server by the file, whatever port, address or scheme it took.

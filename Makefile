@@ -34,6 +34,7 @@ help:
 	@echo "make long                 the tests that take longer"
 	@echo "make check                formatting, lint, types, import law, docs map, wheels of the pins"
 	@echo "make fmt                  format, and mend what ruff can"
+	@echo "make release              wheel, sdist, their parts (CycloneDX), sums and the changelog's section, in dist/ (DIST=)"
 	@echo "make docs                 write the generated parts of docs/ again"
 	@echo "make wheels               ask the index for the aarch64 wheel of every pin, after a change of constraints/"
 
@@ -192,6 +193,18 @@ test-ray: build/ray/.made
 long: $(STAMP) build/reference build/schemas build/real_files build/ray/.made
 	$(BIN)/python -m pytest -m "long and not ray" --timeout 3600 -o faulthandler_timeout=0 $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m tests.deploy.ray.run -m "ray and long" -o faulthandler_timeout=0)
+
+# What a release consists of, in dist/ (DIST=): a directory that must not be there yet.
+.PHONY: release
+DIST ?= dist
+release: build/release/.made
+	$(BIN)/python -m deploy.release "$(DIST)"
+
+build/release/.made: $(STAMP) Makefile
+	rm -rf build/release
+	$(BIN)/python -m venv --without-pip build/release
+	$(call PIP_INTO,build/release) build==1.6.1 check-wheel-contents==0.6.3 cyclonedx-bom==7.5.0 twine==7.0.0
+	@touch $@
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

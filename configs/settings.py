@@ -17,7 +17,7 @@ from configs.nearest import did_you_mean
 from configs.serve import HttpConfig, ModelConfig, ServeConfig
 from configs.setting import REPEATABLE, HubModel, Setting, SettingsError, declared
 from configs.traces import TraceConfig, traces_asked
-from configs.version import version
+from configs.version import build
 from configs.vllm_flags import BY_NAME
 
 if sys.version_info >= (3, 11):
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         "the command line wins over the environment, the environment over the profile.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"pixelferry {version()}", help="print the version")
+    parser.add_argument("--version", action="version", version=f"pixelferry {build()}", help="print the version")
     parser.add_argument("--profile", metavar="NAME", help="a name in configs/profiles, or a path to a .toml file")
     parser.add_argument(NAMED, nargs="?", metavar="MODEL", help="the same as --model MODEL")
     groups = {section: parser.add_argument_group(title) for section, title in SECTIONS.items()}

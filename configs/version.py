@@ -8,8 +8,14 @@ UNKNOWN = "unknown"
 _STAMP = Path(__file__).with_name("commit.txt")  # written by setup.py and Dockerfile; a checkout has none
 
 
+def build() -> str:
+    """Both, for people: `0.1.0 (commit 0123456789ab)`."""
+    found, dirty, changed = commit().partition("-")
+    return f"{version()} (commit {found[:12]}{dirty}{changed})" if found != UNKNOWN else f"{version()} (a checkout)"
+
+
 def version() -> str:
-    """As pyproject.toml had it at installation; a checkout that nobody installed has none."""
+    """As setup.py had it at installation; a checkout that nobody installed has none."""
     try:
         return importlib.metadata.version("pixelferry")
     except importlib.metadata.PackageNotFoundError:

@@ -15,7 +15,7 @@ from configs.nearest import FlagParser, did_you_mean
 from configs.serve import ServeConfig
 from configs.setting import SettingsError
 from configs.settings import load_config
-from configs.version import version
+from configs.version import build, version
 from server import model_table
 from server.children.parent_watch import watch_parent
 from server.children.supervisor import StartFailed
@@ -79,7 +79,7 @@ def main(args: list[str]) -> int:
 
         return listed(json.dumps(openapi_document(version()), indent=2, ensure_ascii=False))
     if command == "--version" and not rest:
-        print(f"pixelferry {version()}")
+        print(f"pixelferry {build()}")
         return 0
     asked_for = command in ("-h", "--help", "help")
     print(USAGE, end="", file=sys.stdout if asked_for else sys.stderr)

@@ -6,7 +6,7 @@ from pathlib import Path
 from configs.fetch import EVERY_HOST, FetchConfig
 from configs.serve import GIB, KIB, MEGA, MIB, HttpConfig, MediaConfig, ModelConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
-from configs.version import version
+from configs.version import build
 from model.engine.messages import EngineReady
 from model.family import PixelBounds
 from server.requests.model_card import ModelCard
@@ -60,7 +60,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
             table(
                 "Pixelferry",
                 [
-                    ("version", version()),
+                    ("version", build()),
                     ("model", f"{config.model.path}{note}"),
                     *_source(config.model),
                     ("served as", f"{card.name} ({card.family})"),

@@ -1,19 +1,19 @@
 """How bytes and messages cross a process boundary, and who removes them; docs/shared-memory.md explains it."""
 
-from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair, send_to_all
-from shm.client import Segment, create_shm, get_data_from_shm, release_shared_memory
-from shm.int64_words import (
+from .channel import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair, send_to_all
+from .client import Segment, create_shm, get_data_from_shm, release_shared_memory
+from .int64_words import (
     WordError,
     decode_shape_from_int64,
     decode_shm_name_from_int64,
     encode_shape_to_int64,
     encode_shm_name_to_int64,
 )
-from shm.owner import Owner
-from shm.pool import NeverFits, Pool, PoolFull, PoolStats
-from shm.pulse import Ending, Loading, Pulse
-from shm.root import OwnerError, check_root, default_root, disk_under, private_root, room
-from shm.segment import (
+from .owner import Owner
+from .pool import NeverFits, Pool, PoolFull, PoolStats
+from .pulse import Ending, Loading, Pulse
+from .root import OwnerError, check_root, default_root, disk_under, private_root, room
+from .segment import (
     SegmentError,
     SegmentFull,
     SegmentGone,
@@ -22,8 +22,8 @@ from shm.segment import (
     read_segment,
     write_segment,
 )
-from shm.stillness import Stillness, work_of
-from shm.sweep import SweepReport, sweep, sweep_if_last, sweep_in_parts
+from .stillness import Stillness, work_of
+from .sweep import SweepReport, sweep, sweep_if_last, sweep_in_parts
 
 __all__ = [
     "AsyncChannel",

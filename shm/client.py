@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy.typing as npt
 
-from shm.int64_words import decode_shape_from_int64, decode_shm_name_from_int64
-from shm.ledger import Ledger
-from shm.owner import Owner
-from shm.root import default_root
-from shm.segment import HEADER, create_file, file_bytes, fresh_name, read_segment, stamp
-from shm.sweep import sweep_empty
+from .int64_words import decode_shape_from_int64, decode_shm_name_from_int64
+from .ledger import Ledger
+from .owner import Owner
+from .root import default_root
+from .segment import HEADER, create_file, file_bytes, fresh_name, read_segment, stamp
+from .sweep import sweep_empty
 
 if TYPE_CHECKING:
     import torch

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shm.int64_words import NAME
-from shm.root import listing
-from shm.segment import MOST_LISTED, SegmentError, SegmentFull, leads_to, open_file, read_list
+from .int64_words import NAME
+from .root import listing
+from .segment import MOST_LISTED, SegmentError, SegmentFull, leads_to, open_file, read_list
 
 _TORN = re.compile(r"[0-9a-f]{0,10}")  # what a writer killed in mid-write leaves: that segment never came to be
 

@@ -8,10 +8,10 @@ import os
 import secrets
 from pathlib import Path
 
-from shm.ledger import path_files
-from shm.root import OwnerError, check_root, leave, make_root
-from shm.segment import MOST_LISTED, SegmentFull, is_full, leads_to
-from shm.sweep import LISTED, free_all, try_lock
+from .ledger import path_files
+from .root import OwnerError, check_root, leave, make_root
+from .segment import MOST_LISTED, SegmentFull, is_full, leads_to
+from .sweep import LISTED, free_all, try_lock
 
 _SLOT = 17  # bytes of one line: a name, blanks, a line end. Fixed, so that the line of a dead name is written again
 

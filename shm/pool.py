@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from shm.ledger import Ledger, path_file, path_files
-from shm.owner import Owner
-from shm.root import OwnerError, left_in
-from shm.segment import PoolFile, SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
+from .ledger import Ledger, path_file, path_files
+from .owner import Owner
+from .root import OwnerError, left_in
+from .segment import PoolFile, SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
 
 _REQUEST = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _Result = TypeVar("_Result")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from shm.channel import Channel, ChannelClosed
+from .channel import Channel, ChannelClosed
 
 PULSE_SECONDS = 0.5
 

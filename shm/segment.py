@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from shm.int64_words import NAME
+from .int64_words import NAME
 
 HEADER = 4096  # bytes in front of the data, which therefore stays page-aligned
 

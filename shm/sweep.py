@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shm.ledger import names_in, path_files
-from shm.root import check_root, leave, listing
-from shm.segment import leads_to, open_file, read_list
+from .ledger import names_in, path_files
+from .root import check_root, leave, listing
+from .segment import leads_to, open_file, read_list
 
 _OWNER = re.compile(r"([0-9a-f]{16})\.owner")
 _WORD = re.compile(r"\S+")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import Counter, Histogram, ProcessCollector, generate_latest
 
+from configs.version import commit
 from model.engine.messages import EngineStats, StepDone
 from server.metrics.children import ChildMetrics, ChildSnapshot
 from server.metrics.codes import FAULTS, FINISHED, REFUSALS
@@ -29,8 +30,9 @@ class Metrics:
         self._lines_dropped: Callable[[], int] = int
         self._series: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}  # of answers, by their labels
         ProcessCollector(registry=self.registry)
-        build = new.gauge("build_info", "1; which build runs is in the labels.", ("version", "python_version"))
-        build.labels(version, platform.python_version()).set(1)
+        labels = ("version", "commit", "python_version")
+        build = new.gauge("build_info", "1; which build runs is in the labels.", labels)
+        build.labels(version, commit(), platform.python_version()).set(1)
         self._add_http(new)
         self._add_requests(new)
         self._add_engine(new)

@@ -154,7 +154,7 @@ def test_the_compose_file_has_every_node_that_the_doctor_looks_for() -> None:
 
 def test_the_image_says_what_its_parts_are_called() -> None:
     image = (REPO / "Dockerfile").read_text(encoding="utf-8")
-    version = re.search(r'^version = "(.+)"$', (REPO / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    version = re.search(r'^RELEASE = "(.+)"$', (REPO / "setup.py").read_text(encoding="utf-8"), re.MULTILINE)
     assert version and f"\nARG VERSION={version[1]}\n" in image
     assert 'org.opencontainers.image.version="$VERSION"' in image
     stamp = image.index('\nRUN echo "$REVISION" > configs/commit.txt\n')

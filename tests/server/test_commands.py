@@ -121,10 +121,10 @@ def test_who_reads_no_further_ends_a_listing_in_silence(command: str, monkeypatc
 
 
 def test_the_version_is_that_of_the_project(capsys: Captured) -> None:
-    project = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    project = (Path(__file__).resolve().parents[2] / "setup.py").read_text(encoding="utf-8")
     assert program.main(["--version"]) == 0
-    line = capsys.readouterr().out.split()
-    assert line[0] == "pixelferry" and f'\nversion = "{line[1]}"\n' in project and len(line) == 2
+    name, number, *commit = capsys.readouterr().out.split()
+    assert name == "pixelferry" and f'\nRELEASE = "{number}"\n' in project and commit == ["(a", "checkout)"]
 
 
 def test_what_can_be_served_is_listed_line_by_line(capsys: Captured) -> None:

@@ -36,7 +36,7 @@ def said(tokenizer: BPETokenizer, modalities: tuple[Any, ...], *args: str) -> st
 
 def test_the_version_stands_first(tokenizer: BPETokenizer) -> None:
     first = said(tokenizer, ("image",)).splitlines()[1].split()
-    assert first == ["version", importlib.metadata.version("pixelferry")]
+    assert first == ["version", importlib.metadata.version("pixelferry"), "(a", "checkout)"]
 
 
 def test_a_checkout_that_nobody_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,9 @@ def test_answers_are_counted_by_method_route_and_status() -> None:
 
 def test_process_build_and_model_are_named() -> None:
     text = Metrics("tiny", "1.2.3").render().decode()
-    build = f'pixelferry:build_info{{python_version="{platform.python_version()}",version="1.2.3"}} 1.0'
+    build = (
+        f'pixelferry:build_info{{commit="unknown",python_version="{platform.python_version()}",version="1.2.3"}} 1.0'
+    )
     assert build in text.splitlines()
     assert "\nprocess_resident_memory_bytes " in text and "\nprocess_cpu_seconds_total " in text
     assert 'pixelferry:time_to_first_token_seconds_bucket{le="0.001",model_name="tiny"} 0.0' in text.splitlines()
