@@ -8,7 +8,9 @@ LOOKS = 10  # in a row at which nothing was seen of it
 
 def work_of(pid: int) -> tuple[int, int] | None:
     """Pages that a process had to wait for, and its processor time in clock ticks; None where the kernel tells none."""
-    if (fields := _stat_of(pid)) is None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
         return None
     return int(fields[9]), int(fields[11]) + int(fields[12])
 
@@ -35,8 +37,8 @@ class Stillness:
         if now < self._next:
             return False
         self._next = now + LOOK_SECONDS
-        fields, work = _stat_of(self._pid), work_of(self._pid)
-        works = fields is None or fields[0] in "RD" or work != self._work
+        work = work_of(self._pid)
+        works = work != self._work or _state_of(self._pid) in "RD"
         self._work = work
         self._n_looks = 0 if works else self._n_looks + 1
         if self._n_looks < LOOKS:
@@ -45,9 +47,9 @@ class Stillness:
         return True
 
 
-def _stat_of(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat behind its name (proc(5)), from its state on."""
+def _state_of(pid: int) -> str:
+    """As proc(5) has it; "" of one that is gone, of which others tell."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return None
+        return ""

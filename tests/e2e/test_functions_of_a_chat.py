@@ -12,7 +12,7 @@ REPO = Path(__file__).resolve().parents[2]
 Functions = dict[str, set[tuple[str, int, str]]]
 
 # What was counted, with 5 % of room (docs/log.md, 2026-11-24 and 2026-11-26).
-BOUNDS = {"server": (237, 45), "worker": (141, 27), "engine": (368, 42)}
+BOUNDS = {"server": (238, 46), "worker": (141, 27), "engine": (368, 42)}
 
 
 @pytest.fixture(scope="module")
