@@ -76,4 +76,4 @@ def test_what_it_ends_by_itself_is_counted_by_code() -> None:
     assert refusals(("r1", [Head(200, JSON), b"{", DEAD])) == {"replica_died": 1}, "an answer that is cut"
     assert refusals(("r1", failing), ("r2", [DEAD])) == {}, "what a replica says is its own"
     assert refusals(("r1", [Head(200, JSON), b"{}"])) == {}
-    assert refusals(path="/health/ready", method="GET") == {}, "a probe is no request"
+    assert refusals(("", []), path="/health/ready", method="GET") == {}, "a probe is no request"
