@@ -6,6 +6,8 @@ something else (`allOf`, choices beside other keywords) cannot be written so.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from math import ceil, floor
 from typing import Any
 
 from tokenization.structured.numbers import as_written, decimals, is_large, multiples, whole_numbers
@@ -146,7 +148,8 @@ class ExactGrammar:
         return [_quoted(json.dumps(as_written(value), ensure_ascii=False)) for value in fit]
 
     def _whole(self, schema: Mapping[str, Any]) -> Iterator[str]:
-        low, high = schema.get("minimum"), schema.get("maximum")
+        low, high = schema.get("minimum"), schema.get("maximum")  # of decimals, where a place is looked for
+        low, high = None if low is None else ceil(Decimal(low)), None if high is None else floor(Decimal(high))
         if "multipleOf" not in schema:
             if (numbers := whole_numbers(low, high)) is None:
                 raise Unwritable
