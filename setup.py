@@ -79,9 +79,11 @@ def version() -> str:
 def _difference() -> bytes:
     """Of the tree from its commit, new files with it."""
     new = [name for name in git("ls-files", "--others", "--exclude-standard", "-z").split(b"\0") if name]
-    return git("diff", "HEAD", "--binary") + b"".join(
-        name + hashlib.sha256((HERE / name.decode()).read_bytes()).digest() for name in new
-    )
+    found = [git("diff", "HEAD", "--binary")]
+    for name in new:
+        path = HERE / name.decode()
+        found += [name, hashlib.sha256(path.read_bytes()).digest() if path.is_file() else b""]  # else: a repository
+    return b"".join(found)
 
 
 COMMIT = commit()

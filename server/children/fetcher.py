@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import time
+from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 
 from configs.serve import ServeConfig
 from configs.version import version
@@ -25,6 +25,7 @@ from server.metrics import Metrics
 from shm import Owner
 
 PATIENCE_SECONDS = 1.0  # that a job waits for a place within its client's share before another's fetch ends for it
+LOOK_SECONDS = 0.25  # between two looks at the jobs that wait
 
 
 class FetcherDied(Exception):
@@ -44,6 +45,7 @@ class FetchJob(Replies[FetchedPiece | FetchEnded]):
 
     client: str
     expected: float = 1.0  # seconds; nobody knows
+    came: float = field(default_factory=time.monotonic, init=False)
     has_turn: bool = field(default=False, init=False)
     begun: float | None = field(default=None, init=False)  # when the fetcher was told
     gives_way: bool = field(default=False, init=False)  # it was told to end it
@@ -65,6 +67,7 @@ class Fetcher(SupervisedChild):
         self._running: dict[str, FetchJob] = {}
         self._places: Holdings[str] = Holdings(config.fetch.at_once)  # of these
         self._numbers = itertools.count()
+        self._look: asyncio.TimerHandle | None = None  # the next one, while jobs wait
 
     @property
     def n_waiting(self) -> int:
@@ -78,7 +81,7 @@ class Fetcher(SupervisedChild):
         job = FetchJob(str(next(self._numbers)), client=client)
         self._line.join(job)
         self._dispatch()
-        self._be_patient(job)
+        self._look_soon()
         try:
             await job.wait_for_turn(self, self._config.wait_seconds)
         except BaseException:  # an interrupt too: who has gone must not stay in line, nor keep a turn
@@ -133,8 +136,11 @@ class Fetcher(SupervisedChild):
         return self.seconds_down
 
     def _dispatch(self) -> None:
-        while self.up and self._places.room(1):
-            job = self._line.next(partial(self._is_within, n_clients=self._n_clients()))
+        if not self.up or not self._places.room(1):
+            return
+        share = self._share()
+        while self._places.room(1):
+            job = self._line.next(lambda one: self._may_have_one(one) and self._is_within(one, share))
             job = job or self._line.next(self._may_have_one)
             if job is None:
                 return
@@ -146,33 +152,46 @@ class Fetcher(SupervisedChild):
     def _may_have_one(self, job: FetchJob) -> bool:
         return self._places[job.client] < self.limits.client_at_once
 
-    def _is_within(self, job: FetchJob, n_clients: int) -> bool:
-        return self._may_have_one(job) and self._places.within(job.client, 1, n_clients)
+    def _share(self) -> float:
+        """Places of each client whose media are fetched, or wait for it: one at least."""
+        clients = {job.client for job in (*self._running.values(), *self._line.waiting)}
+        return max(1.0, self._places.capacity / max(1, len(clients)))
 
-    def _n_clients(self) -> int:
-        """Whose media are fetched, or wait for it."""
-        return len({job.client for job in (*self._running.values(), *self._line.waiting)})
+    def _is_within(self, job: FetchJob, share: float) -> bool:
+        return self._places[job.client] + 1 <= share
 
-    def _be_patient(self, job: FetchJob) -> None:
-        if not job.has_turn and not job.ended.is_set():
-            asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._make_room, job)
+    def _look_soon(self) -> None:
+        if self._look is None and self._line.waiting:
+            self._look = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_at_waiting)
 
-    def _make_room(self, job: FetchJob) -> None:
-        """It has waited long. One fetch makes room for one job; places that were told to end count as free."""
-        self._be_patient(job)
-        running, n = self._running.values(), self._n_clients()
-        leaving = sum(one.gives_way for one in running)
-        if job not in self._line.waiting or self._places.room(1) or not self._places.within(job.client, 1 + leaving, n):
-            return
-        for client in self._places.beyond(n):
-            staying = [one for one in running if one.client == client and not one.gives_way]
-            begun = [one for one in staying if one.begun is not None]
-            if begun and len(staying) > self._places.capacity / n:
-                longest = min(begun, key=lambda one: one.begun or 0.0)
-                longest.gives_way = True
-                self._metrics.gave_way("fetches")
-                self.tell(CancelFetch(request_id=longest.request_id))
-                return
+    def _look_at_waiting(self) -> None:
+        self._look = None
+        if not self._places.room(1):
+            self._make_room(time.monotonic() - PATIENCE_SECONDS)
+        self._look_soon()
+
+    def _make_room(self, since: float) -> None:
+        """For jobs that have waited since before `since`: one fetch ends for each that is within its client's share.
+
+        Places whose fetches were told to end count as free.
+        """
+        share, lacking = self._share(), Counter[str]()
+        for job in self._line.waiting:
+            if job.came <= since and self._places[job.client] + lacking[job.client] + 1 <= share:
+                lacking[job.client] += 1
+        n = lacking.total() - sum(job.gives_way for job in self._running.values())
+        while n > 0 and (longest := self._longest_beyond(share)) is not None:
+            longest.gives_way = True
+            self._metrics.gave_way("fetches")
+            self.tell(CancelFetch(request_id=longest.request_id))
+            n -= 1
+
+    def _longest_beyond(self, share: float) -> FetchJob | None:
+        """The longest fetch of the client that would still hold most places, if these are more than its share."""
+        staying = [job for job in self._running.values() if not job.gives_way]
+        held = Counter(job.client for job in staying)
+        begun = [job for job in staying if job.begun is not None and held[job.client] > share]
+        return min(begun, key=lambda job: (-held[job.client], job.begun or 0.0), default=None)
 
     def _over(self, job: FetchJob, failure: FetcherDied | FetchGaveWay | None = None) -> None:
         del self._running[job.request_id]

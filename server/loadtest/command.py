@@ -60,6 +60,8 @@ def run(argv: list[str], interrupt: "Interrupt") -> int:
         written = write_files(result, options)
     except TargetError as error:
         return complain(error, VANISHED if error.nobody else ERRORS if error.answers else USAGE)
+    except (OSError, ValueError) as error:  # it has begun: what was asked for is not at fault
+        return complain(error, FAILED)
     if result.vanished or result.interrupted:
         return VANISHED if result.vanished else INTERRUPTED
     if result.too_many_errors or result.failures or not written:

@@ -69,8 +69,8 @@ class QueuedStderr(io.TextIOBase):
             # The rest of a line that was cut is lost: the next one begins on a line of its own.
             taken, error = _written(self._fd, b"\n" + data if self._torn else data)
             taken -= self._torn
-            if taken >= 0:
-                self._torn = taken > 0 and not data.endswith(b"\n", 0, taken)
+            if taken >= 0:  # a bar that is drawn again and again ends no line either, and is whole
+                self._torn = error is not None and taken > 0 and not data.endswith(b"\n", 0, taken)
             with self._changed:
                 self._nbytes -= len(data)
                 unsaid: dict[str, int] = {}

@@ -216,9 +216,8 @@ def multiples(low: int | None, high: int | None, of: float) -> tuple[dict[str, A
     if low is not None and high is not None and high // step - (low - 1) // step <= MOST_LISTED:
         return None, [*range(-(-low // step) * step, high + 1, step)]
     low = max(0, low or 0)
-    if not low <= (high or 0) <= SIGNED:
+    if high is None or not low <= high <= SIGNED:
         return None
-    assert high is not None
     least, most = _double(low, math.inf), _double(high, -math.inf)
     ends = [*range(-(-low // step) * step, least, step), *range((most // step + 1) * step, high + 1, step)]
     return {**_bounds(least, most), "multipleOf": step}, ends

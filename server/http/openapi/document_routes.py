@@ -24,6 +24,7 @@ def add_document_routes(
 ) -> None:
     """Both routes, for GET and HEAD. The arguments are those of openapi_document."""
     made: list[bytes] = []
+    making = asyncio.Lock()  # those who ask meanwhile wait for the first
 
     def make() -> None:
         # FastAPI and the types of every body and answer are a third of what a start would import.
@@ -33,8 +34,9 @@ def add_document_routes(
         gc.freeze()  # the types stay: no collection is to look at them between two tokens
 
     async def document(_: Request) -> Response:
-        if not made:
-            await asyncio.to_thread(make)
+        async with making:
+            if not made:
+                await asyncio.to_thread(make)
         return Response(made[0], media_type="application/json")
 
     page = partial(page_response, files(__package__).joinpath("page.html").read_bytes())

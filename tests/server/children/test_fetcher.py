@@ -76,9 +76,14 @@ def cancelled(fetcher: Fetcher) -> list[str]:
     return [urls[number].removeprefix("http://a.test/") for number in ended]
 
 
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.005)
+
+
 def test_the_longest_fetch_of_who_has_most_gives_way_to_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two clients hold all places, with origins that take their time; a third one gets its share of them, 2 of 6."""
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+    at_once(monkeypatch)
 
     async def scenario(fetcher: Fetcher) -> None:
         slow = await asyncio.gather(*ask(fetcher, "a/1", "a/2", "a/3", "b/1", "b/2", "b/3"))
@@ -102,8 +107,56 @@ def test_the_longest_fetch_of_who_has_most_gives_way_to_a_newcomer(monkeypatch: 
     play(scenario, at_once=6, client_at_once=3)
 
 
+def test_more_clients_than_places_have_one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come together: who holds several keeps one, and the last newcomers wait for those that end."""
+    at_once(monkeypatch)
+
+    async def scenario(fetcher: Fetcher) -> None:
+        await asyncio.gather(*ask(fetcher, "a/1", "a/2", "b/3", "b/4"))
+        new = ask(fetcher, *(f"{client}/5" for client in "cdefgh"))
+        await until(lambda: sorted(cancelled(fetcher)) == ["a/1", "b/3"])
+        for name in ("a/1", "b/3"):
+            end(fetcher, name, "cancelled")
+        await until(lambda: sorted(told(fetcher)[4:]) == ["c/5", "d/5"])
+        await asyncio.sleep(0.05)
+        assert len(cancelled(fetcher)) == 2, "each has one"
+        end(fetcher, "a/2")
+        await until(lambda: told(fetcher)[6:] == ["e/5"])
+        for task in new[3:]:
+            task.cancel()
+        await asyncio.wait(new)
+
+    play(scenario, at_once=4, client_at_once=2)
+
+
+def test_jobs_that_wait_are_looked_at_together() -> None:
+    """One timer, however many: each of its looks costs as much as there are jobs."""
+
+    async def scenario(fetcher: Fetcher) -> None:
+        (first,) = await asyncio.gather(*ask(fetcher, "a/0"))
+        timers: list[float] = []
+        loop: Any = asyncio.get_running_loop()
+        own = loop.call_later
+
+        def call_later(seconds: float, *words: Any) -> Any:
+            timers.append(seconds)
+            return own(seconds, *words)
+
+        loop.call_later = call_later
+        waiting = ask(fetcher, *(f"a/{n}" for n in range(1, 200)))
+        await until(lambda: fetcher.n_waiting == 199)
+        assert timers.count(module.LOOK_SECONDS) < 100
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        fetcher.cancel(first)
+        end(fetcher, "a/0", "cancelled")
+
+    play(scenario, at_once=1, client_at_once=1)
+
+
 def test_one_that_has_come_whole_gives_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+    at_once(monkeypatch)
 
     async def scenario(fetcher: Fetcher) -> None:
         one, _ = await asyncio.gather(*ask(fetcher, "a/1", "a/2"))

@@ -130,6 +130,18 @@ def until_written(queued: QueuedStderr) -> None:
         assert queued._changed.wait_for(lambda: not queued._nbytes, 60)
 
 
+def test_what_ends_no_line_is_followed_as_it_was_written() -> None:
+    """As a bar of progress is, which is drawn again over itself."""
+    reader, writer = os.pipe()
+    queued = QueuedStderr(writer)
+    for part in ("\r 10%", "\r 20%", "\r100%", "\n"):
+        queued.write(part)
+        assert os.read(reader, 100).decode() == part
+    assert queued.end(60)
+    os.close(writer)
+    os.close(reader)
+
+
 def test_a_reader_that_left_costs_lines_and_nothing_else() -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -156,6 +156,8 @@ VERDICTS: list[tuple[Any, list[str], list[str]]] = [
         [f"{ID + 4}", f"{ID + 201}", '"b"'],
     ),
     ({**WHOLE, "minimum": 0, "maximum": 2**63 - 1, "multipleOf": 7}, ["0", f"{2**63 - 1}"], ["8", f"{2**63 - 2}"]),
+    ({**WHOLE, "minimum": -(2**63), "multipleOf": 1}, ["0", f"{2**62}"], ["0.5"]),
+    ({**WHOLE, "minimum": -(10**18), "multipleOf": 3}, ["0", "999"], ["1"]),
     (
         {
             "type": "object",
