@@ -22,7 +22,7 @@ from demo.train import ROTATION, Log, Plan, run
 
 pytestmark = [
     pytest.mark.training,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
 ]  # half a minute by itself, several on a machine that is busy
 STEPS, STOP, SAVED = 14, 9, 8  # a run, where it is stopped, and what it had saved by then
 

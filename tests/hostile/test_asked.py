@@ -82,7 +82,7 @@ def padding(server: RunningServer, killed: set[int]) -> Iterator[None]:
                     pass
 
     with until_over([lambda i=i: go(i) for i in range(PADDED)], over):  # type: ignore[misc]
-        until("all are being answered", lambda: all(answered))
+        until("all are being answered", lambda: all(answered), 200)
         yield
 
 
