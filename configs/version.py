@@ -15,7 +15,7 @@ def build() -> str:
 
 
 def version() -> str:
-    """As setup.py had it at installation; a checkout that nobody installed has none."""
+    """As setup.py had it at installation; a checkout that was not installed has none."""
     try:
         return importlib.metadata.version("pixelferry")
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The answer of /status/errors: the last errors and slowest requests of all replicas, told apart by `replica`."""
+"""The answer of /status/errors: the last errors and slowest requests of all replicas, by the label `replica`."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -48,7 +48,7 @@ class FetchJob(Replies[FetchedPiece | FetchEnded]):
     came: float = field(default_factory=time.monotonic, init=False)
     has_turn: bool = field(default=False, init=False)
     begun: float | None = field(default=None, init=False)  # when the fetcher was told
-    gives_way: bool = field(default=False, init=False)  # it was told to end it
+    gives_way: bool = field(default=False, init=False)  # its cancel was sent
 
 
 class Fetcher(SupervisedChild):
@@ -173,7 +173,7 @@ class Fetcher(SupervisedChild):
     def _make_room(self, since: float) -> None:
         """For jobs that have waited since before `since`: one fetch ends for each that is within its client's share.
 
-        Places whose fetches were told to end count as free.
+        Places whose cancel was sent count as free.
         """
         share, lacking = self._share(), Counter[str]()
         for job in self._line.waiting:

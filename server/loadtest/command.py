@@ -59,7 +59,7 @@ def run(argv: list[str], interrupt: "Interrupt") -> int:
         print(result_text(result, formulas=options.formulas))
         written = write_files(result, options)
     except TargetError as error:
-        return complain(error, VANISHED if error.nobody else ERRORS if error.answers else USAGE)
+        return complain(error, VANISHED if error.no_server else ERRORS if error.answers else USAGE)
     except (OSError, ValueError) as error:  # it has begun: what was asked for is not at fault
         return complain(error, FAILED)
     if result.vanished or result.interrupted:

@@ -111,7 +111,7 @@ class LoadTest:
     async def _step(
         self, plan: LoadPlan, number: int, end: asyncio.Event, over: Callable[[Record], None] | None = None
     ) -> StepResult:
-        """One load; its records are kept also where `end` comes before it is over. over: is told of each request."""
+        """One load; its records are kept also where `end` comes before it is over. over: called with each request."""
 
         async def send(index: int, due: float, measured: bool, room: asyncio.Semaphore | None) -> Record:
             self._progress.sent()

@@ -233,7 +233,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def _grow_by_stats(self) -> None:
-        """Bring the counters to what the engine last said: nobody reads them between two looks."""
+        """Bring the counters to what the engine last said: they are read at a look alone."""
         if self._stats is not None:
             for name, counter in self._of_stats.items():
                 self.registry.grow(counter, getattr(self._stats, name))

@@ -23,8 +23,8 @@ KnownGrammar = CompiledGrammar | PrepareFailed
 class Grammars:
     """Knows by content what a grammar was compiled to, or why it was refused. The latest used are kept.
 
-    Where there is no room, the client that takes most of it gives way: new forms are cheap to invent, and each form of
-    another client that they displaced would wait for a worker again.
+    Where there is no room, forms of the client that has most are evicted: new forms are cheap to invent, and each form
+    of another client that they displaced would wait for a worker again.
 
     Requests with another salt share nothing: what is known is quicker, so that its time tells who asked before.
     """

@@ -84,14 +84,14 @@ def test_the_runbook_says_what_to_do_about_every_code_but_a_400s() -> None:
     rows = re.findall(r"^\| (\d{3})[^|]*\|[^|]*\|(.*)\|$", table, re.MULTILINE)
     wanted = {(status, code) for status, codes in rows for code in re.findall(r"(?:^|; )`(\w+)`:", codes.strip())}
     errors = read("docs/runbook.md").partition("## Errors\n")[2]
-    told = {
+    answered = {
         (row[2:5], code)
         for row in errors.splitlines()
         if re.match(r"\| \d", row)
         for code in re.findall(r"`(\w+)`", row.split("|")[1])
     }
     of_clients = {"400", "404", "405"}  # a wrong body, path or method
-    assert {one for one in wanted if one[0] not in of_clients} == told and len(told) > 20
+    assert {one for one in wanted if one[0] not in of_clients} == answered and len(answered) > 20
 
 
 def test_changelog_and_project_have_one_version() -> None:

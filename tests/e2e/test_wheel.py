@@ -1,4 +1,4 @@
-"""The wheel, away from the checkout: one package that holds what the rooms hold, chats, and is in nobody's way."""
+"""The wheel, away from the checkout: one package that holds what the rooms hold, chats, and shadows no other."""
 
 import re
 import shutil

@@ -64,7 +64,7 @@ def test_a_phone_has_one_row_of_header_and_send_beside_the_text(canned: Canned, 
         assert text["y"] <= send["y"] < text["y"] + text["height"]
         below = [page.locator(name).bounding_box()["y"] for name in ("#add", "#record", "#more")]
         assert max(below) - min(below) < 4 and min(below) >= text["y"] + text["height"], "one row"
-        assert page.get_by_role("heading", name="Pixelferry").count() == 1, "a screen reader is told the name"
+        assert page.get_by_role("heading", name="Pixelferry").count() == 1, "a screen reader reads the name"
 
 
 def middle(page: Any, selector: str) -> float:

@@ -1,4 +1,4 @@
-"""GET /openapi.json, made once somebody asks, and GET /docs, the page that shows it."""
+"""GET /openapi.json, made at the first request, and GET /docs, the page that shows it."""
 
 import asyncio
 import base64

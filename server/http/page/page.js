@@ -73,15 +73,15 @@ function sentence(error, id, wait) {
   return message + (facts.length ? ` (${facts.join("; ")})` : "");
 }
 
-/** Those of `all` turns that are told to the model: an answer that failed is left out, with its question. */
-function toldOf(all) {
+/** Those of `all` turns that are sent to the model: an answer that failed is left out, with its question. */
+function sentOf(all) {
   const failed = (i) => all[i]?.role === "model" && !all[i].said;
   return all.filter((_, i) => !failed(i) && (i === all.length - 1 || !failed(i + 1)));
 }
 
 /** Whether `all` turns can be asked; names the media that a reload took. */
 function mediaAreHere(all) {
-  const lost = toldOf(all).flatMap((turn) => turn.parts ?? []).filter((part) => part.lost);
+  const lost = sentOf(all).flatMap((turn) => turn.parts ?? []).filter((part) => part.lost);
   if (lost.length) trouble(say("lostAsked", { names: lost.map((part) => part.name).join(", ") }));
   return lost.length === 0;
 }
@@ -90,7 +90,7 @@ async function answer() {
   const settings = { parameters: parameters(), system: $("system").value };
   const turn = {
     role: "model", said: "", thought: "", begun: performance.now(), first: 0, settings,
-    asked: toldOf(turns),
+    asked: sentOf(turns),
   };
   add(turn);
   drawModel(turn);

@@ -125,7 +125,7 @@ class Search:
         return None
 
     def unclear(self) -> list[float]:
-        """Loads of which enough repeats told nothing."""
+        """Loads of which enough repeats gave no verdict."""
         return [rate for rate, load in self.loads.items() if load.verdict == UNCLEAR]
 
     def move(self, verdict: str) -> None:

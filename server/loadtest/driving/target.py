@@ -22,12 +22,12 @@ MOST_NAME = 512  # characters of a model's
 class TargetError(Exception):
     """The target cannot be tested; the message is one line.
 
-    nobody: no server is there; answers: it is, and answers with errors. Neither: it is asked in the wrong way.
+    no_server: none listens there; answers: it is, and answers with errors. Neither: it is asked in the wrong way.
     """
 
-    def __init__(self, message: str, *, nobody: bool = False, answers: bool = False) -> None:
+    def __init__(self, message: str, *, no_server: bool = False, answers: bool = False) -> None:
         super().__init__(message)
-        self.nobody, self.answers = nobody, answers
+        self.no_server, self.answers = no_server, answers
 
 
 class Target:
@@ -57,7 +57,7 @@ class Target:
         try:
             status, text = await self.get("/v1/models")
         except ConnectionFailed as error:
-            raise TargetError(f"no server at {self._pool.host}:{self._pool.port}: {error}", nobody=True) from None
+            raise TargetError(f"no server at {self._pool.host}:{self._pool.port}: {error}", no_server=True) from None
         if status in (401, 403):
             raise TargetError(f"the server wants a key: GET /v1/models is a {status} (--api-key, --api-key-file)")
         try:

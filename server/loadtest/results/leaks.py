@@ -60,7 +60,7 @@ KEPT = {ENGINE: {"mm_cache_bytes": 1}, "": {BODIES: 1, **dict.fromkeys(INSIDE, 6
 WATCHED = frozenset({RESIDENT, CHILDREN, STEPS, "mm_cache_bytes", *(held.metric for held in HELD)})
 BLOCKS, WARM_UP = 12, 4  # equal parts of the work of a run, and how many of these are its warm-up
 LOOKS, SHORTEST, LONG = 2 * BLOCKS, 45.0, 200.0  # at least; seconds; seconds
-LONGER = 1.25  # than what is just enough: a process grows between two looks, and while it is told
+LONGER = 1.25  # than what is just enough: a process grows between two looks, and while the looks are sent
 GROWTH = 0.1  # of a process's memory behind the warm-up: less is none
 SURELY = 2.365  # Student's t of BLOCKS - WARM_UP differences, 97.5 %
 
@@ -162,7 +162,7 @@ def memory(role: str, timeline: Sequence[Snapshot], ends: Sequence[float]) -> Le
 def needed(looked: Sequence[float], own: Sequence[float]) -> tuple[float, str]:
     """How long the load lasted, and how long it must last for a verdict. looked: seconds; own: bytes.
 
-    A leak that goes on as the process grew in the second half is told when it is GROWTH of the process, or more in
+    A leak that goes on as the process grew in the second half is reported when it is GROWTH of the process, or more in
     less than LONG, behind the warm-up of a run.
     """
     seconds, half = (looked[-1] - looked[0], len(own) // 2) if own else (0.0, 0)
@@ -172,7 +172,7 @@ def needed(looked: Sequence[float], own: Sequence[float]) -> tuple[float, str]:
         return seconds, least
     share = GROWTH * max(own[0], 1.0) / (1 - WARM_UP / BLOCKS) / rate  # seconds in which it grows by GROWTH
     runs = max(SHORTEST, min(math.sqrt(share * LONG), LONG) if share < LONG else share) * LONGER
-    return seconds, f"{least}; growth of {rate / MIB:.2f} MiB/s is told as a leak, or as none, by {runs:.0f} s"
+    return seconds, f"{least}; growth of {rate / MIB:.2f} MiB/s is judged a leak, or none, by {runs:.0f} s"
 
 
 def verdict(findings: Sequence[LeakCheck]) -> str:

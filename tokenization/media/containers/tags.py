@@ -21,8 +21,8 @@ _MOST_BLOCKS = 1 << 12  # of a FLAC's header: one for each picture, and few othe
 def without_tags(data: bytes | memoryview) -> bytes | memoryview:
     """The file without ID3v2 tags in front, and with those in chunks of WAV, AVI and AIFF without their name.
 
-    Nobody needs them, FFmpeg converts ID3 four times, and writes zeros to as much memory as a text in a list of INFO
-    claims; and what follows in front is what other rules look at.
+    They serve no request, FFmpeg converts ID3 four times, and writes zeros to as much memory as a text in a list of
+    INFO claims; and what follows in front is what other rules look at.
     """
     at = 0
     while data[at : at + 3] == b"ID3" and at + 10 <= len(data):

@@ -155,7 +155,7 @@ def test_a_short_run_says_how_long_the_verdict_needs(role: str, began: int) -> N
         return next(one for one in found if one.name == f"memory of process {role}")
 
     short = said(30)
-    assert short.verdict == "unknown" and "2.00 MiB/s is told as a leak" in short.says
+    assert short.verdict == "unknown" and "2.00 MiB/s is judged a leak" in short.says
     named = re.search(r"by ([0-9]+) s$", short.says)
     assert named is not None and 45 <= int(named[1]) <= 150
     assert said(int(named[1])).verdict == "leaked"
